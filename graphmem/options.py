@@ -1,0 +1,89 @@
+"""How a model is run: one frozen record, changed with ``dataclasses.replace``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum, unique
+from typing import Any, TypeVar
+
+from graphmem.errors import UsageError
+
+
+@unique
+class Mode(StrEnum):
+    """What is run: a forward pass, or whole training steps."""
+
+    INFERENCE = "inference"
+    TRAINING = "training"
+
+
+@unique
+class Precision(StrEnum):
+    """The precision that the model is run in."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    AMP_BF16 = "amp-bf16"
+    AMP_FP16 = "amp-fp16"
+
+
+@unique
+class Target(StrEnum):
+    """Whose memory is predicted."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of an analysis, resolved.
+
+    ``precision`` None keeps the model's own dtype. ``foreach`` and ``fused`` None leave
+    the choice to PyTorch's own default on the target.
+    """
+
+    mode: Mode = Mode.TRAINING
+    target: Target = Target.CUDA
+    precision: Precision | None = None
+    optimizer: str = "adamw"
+    foreach: bool | None = None
+    fused: bool | None = None
+    set_to_none: bool = True
+    clip_grad_norm: float | None = None
+    accumulate: int = 1
+    checkpoint: str | None = None
+    steps: int = 2
+    grad: str = "no_grad"  # of an inference: no_grad, inference_mode or enabled
+    strict: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options as JSON values."""
+        return asdict(self)
+
+
+E_ = TypeVar("E_", bound=StrEnum)
+
+
+def choice(kind: type[E_], value: str, option: str) -> E_:
+    """The member of an enum that a user named.
+
+    Raises:
+        UsageError: naming the option, the nearest member and all members.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        names = [str(member) for member in kind]
+        raise UsageError(
+            f"{option}: {value!r} is not one of {', '.join(names)}{nearest(value, names)}"
+        ) from None
+
+
+def nearest(value: str, names: Iterable[str]) -> str:
+    """The end of an error message: ``; did you mean 'x'?``, or nothing."""
+    close = difflib.get_close_matches(value, list(names), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,179 @@
+"""The schedule: what ran, in order, over which storages.
+
+This is the intermediate representation that every analysis reads. It is plain data and
+knows nothing of torch.
+
+- A *storage* owns bytes. Views and in-place results share one; an in-place operation or
+  a view allocates nothing and extends a lifetime.
+- An *operation* reads, writes and allocates storages; afterwards, before the next
+  operation, some storages die.
+- Two lifetimes: a storage lives from ``born`` to ``freed`` (*observed*: when Python and
+  autograd let go of it, which is what eager PyTorch does) or only to ``last_use`` (what a
+  compiler could do).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum, unique
+
+from graphmem.errors import InvariantError
+
+BEFORE = -1
+"""``Storage.born`` of what stands in memory before the first operation."""
+
+TOP_LEVEL = "(top level)"
+"""The module path of what runs outside of every submodule."""
+
+
+@unique
+class Phase(StrEnum):
+    """The part of a step that an operation belongs to."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+@unique
+class Category(StrEnum):
+    """What a storage is for, in the order in which a report lists them."""
+
+    PARAMETERS = "parameters"
+    BUFFERS = "buffers"
+    GRADIENTS = "gradients"
+    OPTIMIZER_STATES = "optimizer_states"
+    INPUTS = "inputs"
+    SAVED_FOR_BACKWARD = "saved_for_backward"
+    OUTPUTS = "outputs"
+    TEMPORARIES = "temporaries"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Bytes with one owner.
+
+    ``nbytes`` is what was asked for, unrounded. ``shape`` and ``dtype`` are those of the
+    first tensor on it. ``born`` is the index of the operation that allocates it, or
+    ``BEFORE``; ``last_use`` the last operation that reads or writes it (``born`` if none
+    does); ``freed`` the operation after which it dies, None if it outlives the schedule.
+    ``module`` is who holds it: the module that owns the parameter (also for its gradient
+    and optimizer state), else the one whose operation allocated it. ``saved_by`` is the
+    module whose operation first saved it for backward. ``host`` storages lie in the
+    host's memory and are no part of a GPU's.
+    """
+
+    id: int
+    nbytes: int
+    category: Category
+    shape: tuple[int, ...]
+    dtype: str
+    op: str | None
+    module: str
+    source: str | None
+    born: int
+    last_use: int
+    freed: int | None
+    saved_by: str | None = None
+    host: bool = False
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operator call. Numbers in the tuples are ``Storage.id``."""
+
+    index: int
+    target: str
+    phase: Phase
+    step: int
+    module: str
+    source: str | None
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    allocates: tuple[int, ...] = ()
+    frees: tuple[int, ...] = ()
+    scratch_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """An nn.Module of the traced model, or ``TOP_LEVEL``.
+
+    ``output_bytes`` are those of one call's outputs (the largest call).
+    """
+
+    path: str
+    type: str
+    calls: int
+    parameters: int
+    parameter_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something that could not be known, and what was assumed in its place."""
+
+    what: str
+    where: str
+    assumed: str
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Operations in order, over storages. ``storages[i].id == i``."""
+
+    operations: tuple[Operation, ...]
+    storages: tuple[Storage, ...]
+    modules: tuple[Module, ...] = ()
+    steps: int = 1
+    unknown: tuple[Unknown, ...] = ()
+
+
+def verify(schedule: Schedule) -> None:
+    """Check that the schedule holds together.
+
+    Every read and write is of a storage that was born and has not died; nothing is born
+    or dies twice; birth, last use and death of a storage agree with the operations.
+
+    Raises:
+        InvariantError: naming the operation and the storage.
+    """
+    storages = schedule.storages
+    for position, storage in enumerate(storages):
+        if storage.id != position:
+            raise InvariantError(f"storage {storage.id} stands at position {position}")
+        if storage.nbytes < 0:
+            raise InvariantError(f"storage {storage.id} has {storage.nbytes} bytes")
+    alive = {s.id for s in storages if s.born == BEFORE}
+    born, last_use, freed = set(alive), dict.fromkeys(alive, BEFORE), {}
+    for index, op in enumerate(schedule.operations):
+        where = f"operation {index} ({op.target})"
+        if op.index != index:
+            raise InvariantError(f"{where} says that its index is {op.index}")
+        for i in op.allocates:
+            if i in born:
+                raise InvariantError(f"{where}: storage {i} is born twice")
+            born.add(i)
+            alive.add(i)
+            last_use[i] = index
+            if storages[i].born != index:
+                raise InvariantError(f"{where}: storage {i} says {storages[i].born} is its birth")
+        for i in (*op.reads, *op.writes):
+            if i not in alive:
+                raise InvariantError(f"{where}: storage {i} is used before birth or after death")
+            last_use[i] = index
+        for i in op.frees:
+            if i not in alive:
+                raise InvariantError(f"{where}: storage {i} dies twice or before its birth")
+            alive.remove(i)
+            freed[i] = index
+    for storage in storages:
+        if storage.id not in born:
+            raise InvariantError(f"storage {storage.id} is never born")
+        if storage.last_use != last_use[storage.id]:
+            raise InvariantError(f"storage {storage.id}: last use is {last_use[storage.id]}")
+        if storage.freed != freed.get(storage.id):
+            raise InvariantError(f"storage {storage.id}: death is {freed.get(storage.id)}")
