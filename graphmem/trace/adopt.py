@@ -1,0 +1,216 @@
+"""Adoption: the user's tensors are replaced by hollow ones for the time of a trace.
+
+Every module's parameters, buffers and other tensor attributes are exchanged for hollow
+stand-ins with the same layout and the same sharing (tied weights, views of one flat
+storage), wherever the originals live: CPU, CUDA or meta. The originals are never touched;
+``restore`` puts them back, with every attribute of every module as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphmem.trace import known
+from graphmem.trace.hollow import hollow_storage, on_storage
+
+
+class StandIns:
+    """Hollow stand-ins for real tensors, one for each, sharing storages as they do.
+
+    Small tensors that have values keep them: the stand-in is a real copy.
+    """
+
+    def __init__(self, dtype: torch.dtype | None = None) -> None:
+        self._dtype = dtype
+        self._tensors: dict[int, Tensor] = {}
+        self._storages: dict[tuple[int, torch.dtype], torch.UntypedStorage] = {}
+        self._keep: list[Any] = []  # originals, so that no id is used twice
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The stand-in of a tensor, made at the first call."""
+        found = self._tensors.get(id(tensor))
+        if found is None:
+            found = self._make(tensor)
+            self._tensors[id(tensor)] = found
+            self._tensors[id(found)] = found
+            self._keep.append(tensor)
+        return found
+
+    def known(self, tensor: object) -> Tensor | None:
+        """The stand-in of a tensor if it has one."""
+        return self._tensors.get(id(tensor))
+
+    def _make(self, tensor: Tensor) -> Tensor:
+        with torch.no_grad():
+            data = self._data(tensor)
+        if isinstance(tensor, nn.Parameter):
+            made: Tensor = nn.Parameter(data, requires_grad=tensor.requires_grad)
+            vars(made).update(vars(tensor))
+        else:
+            made = data.requires_grad_(tensor.requires_grad and tensor.is_leaf)
+        _copy_hooks(tensor, made)
+        if tensor.grad is not None:
+            made.grad = self.of(tensor.grad)
+        return made
+
+    def _data(self, tensor: Tensor) -> Tensor:
+        if tensor.layout is not torch.strided:
+            return tensor.detach().clone()
+        dtype = self._wanted(tensor.dtype)
+        if _keeps_values(tensor):
+            return tensor.detach().clone().to(dtype)
+        original = tensor.untyped_storage()
+        key = (original._cdata, dtype)
+        storage = self._storages.get(key)
+        if storage is None:
+            elements = original.nbytes() // tensor.element_size()
+            storage = self._storages[key] = hollow_storage(elements * dtype.itemsize)
+            self._keep.append(original)
+        return on_storage(storage, tensor.shape, tensor.stride(), dtype, tensor.storage_offset())
+
+    def _wanted(self, dtype: torch.dtype) -> torch.dtype:
+        return self._dtype if self._dtype is not None and dtype.is_floating_point else dtype
+
+
+def _keeps_values(tensor: Tensor) -> bool:
+    """Integer and boolean tensors decide branches and sizes; weights do not."""
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex or isinstance(tensor, nn.Parameter):
+        return False
+    return known.is_small(tensor) and tensor.device.type != "meta" and known_data(tensor)
+
+
+def known_data(tensor: Tensor) -> bool:
+    """Whether a tensor outside of a trace has data."""
+    return tensor.device.type != "cpu" or known.is_real(tensor)
+
+
+def _copy_hooks(original: Tensor, made: Tensor) -> None:
+    """The user's hooks on a parameter run in the trace too."""
+    for hook in (getattr(original, "_backward_hooks", None) or {}).values():
+        made.register_hook(hook)
+    for hook in (getattr(original, "_post_accumulate_grad_hooks", None) or {}).values():
+        made.register_post_accumulate_grad_hook(hook)
+
+
+class Adoption:
+    """Exchanges the tensors of modules and optimizers, and puts them back."""
+
+    def __init__(self, stand_ins: StandIns) -> None:
+        self.stand_ins = stand_ins
+        self._modules: dict[int, tuple[nn.Module, dict[str, Any]]] = {}
+        self._optimizers: list[tuple[torch.optim.Optimizer, dict[str, Any]]] = []
+
+    def module(self, root: nn.Module) -> None:
+        """Exchange all tensors of a module and of those below it."""
+        modules = [m for m in root.modules() if id(m) not in self._modules]
+        for module in modules:
+            self._modules[id(module)] = (module, _snapshot(vars(module)))
+        for module in modules:
+            for name, tensor in module._parameters.items():
+                if tensor is not None:
+                    module._parameters[name] = self.stand_ins.of(tensor)  # type: ignore[assignment]
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = self.stand_ins.of(buffer)
+        for module in modules:
+            self._attributes(module)
+
+    def _attributes(self, module: nn.Module) -> None:
+        """Tensors that a module holds elsewhere, such as ``nn.LSTM._flat_weights``."""
+        own = ("_parameters", "_buffers", "_modules")
+        for name, value in list(vars(module).items()):
+            if name not in own:
+                vars(module)[name] = self._exchanged(value)
+
+    def _exchanged(self, value: Any, depth: int = 3) -> Any:
+        if isinstance(value, Tensor):
+            return self.stand_ins.of(value)
+        if depth == 0:
+            return value
+        if type(value) in (list, tuple):
+            return type(value)(self._exchanged(item, depth - 1) for item in value)
+        if type(value) is dict:
+            return {key: self._exchanged(item, depth - 1) for key, item in value.items()}
+        return value
+
+    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Exchange the parameters and states that an optimizer holds."""
+        self._optimizers.append((optimizer, _snapshot(vars(optimizer))))
+        for group in optimizer.param_groups:
+            group["params"] = [self.stand_ins.of(p) for p in group["params"]]
+        states = {
+            self.stand_ins.of(p) if isinstance(p, Tensor) else p: self._exchanged(state)
+            for p, state in optimizer.state.items()
+        }
+        optimizer.state.clear()
+        optimizer.state.update(states)
+
+    def restore(self) -> None:
+        """Put every attribute of every module and optimizer back as it was."""
+        for module, saved in self._modules.values():
+            _put_back(vars(module), saved)
+        for optimizer, saved in self._optimizers:
+            _put_back(vars(optimizer), saved)
+
+
+class _Copied:
+    """A container and a copy of its contents, to be put back into the same object."""
+
+    def __init__(self, container: Any) -> None:
+        self.container = container
+        self.contents = {
+            key: _copied(value) for key, value in _items(container)
+        }
+
+    def put_back(self) -> Any:
+        values = {key: _original(value) for key, value in self.contents.items()}
+        if isinstance(self.container, dict):
+            _replace(self.container, values)
+        else:
+            self.container[:] = list(values.values())
+        return self.container
+
+
+def _items(container: Any) -> Iterable[tuple[Any, Any]]:
+    return list(container.items()) if isinstance(container, dict) else list(enumerate(container))
+
+
+def _copied(value: Any) -> Any:
+    return _Copied(value) if isinstance(value, dict | list) else _plain_copy(value)
+
+
+def _plain_copy(value: Any) -> Any:
+    return _CopiedSet(value) if isinstance(value, set) else value
+
+
+class _CopiedSet:
+    def __init__(self, container: set[Any]) -> None:
+        self.container, self.contents = container, copy.copy(container)
+
+    def put_back(self) -> set[Any]:
+        self.container.clear()
+        self.container.update(self.contents)
+        return self.container
+
+
+def _original(value: Any) -> Any:
+    return value.put_back() if isinstance(value, _Copied | _CopiedSet) else value
+
+
+def _snapshot(attributes: dict[str, Any]) -> dict[str, Any]:
+    """A copy of an object's attributes and, all the way down, of the containers in them."""
+    return {name: _copied(value) for name, value in attributes.items()}
+
+
+def _put_back(attributes: dict[str, Any], saved: dict[str, Any]) -> None:
+    _replace(attributes, {name: _original(value) for name, value in saved.items()})
+
+
+def _replace(target: dict[Any, Any], contents: dict[Any, Any]) -> None:
+    target.clear()
+    target.update(contents)

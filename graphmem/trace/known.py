@@ -1,0 +1,62 @@
+"""Known values: which tensors have real data, and which are small enough to compute.
+
+Small tensors whose values follow from known ones (sizes, position ids, masks, lengths)
+are computed for real, because models branch on them. Everything else is hollow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphmem.trace.hollow import is_hollow
+
+# How many elements are worth computing. An integer mask of 2,048 x 2,048 positions still
+# is (16 to 32 MiB); activations are not. Trades time and our own memory for fewer
+# questions to the user; no prediction depends on it.
+MOST_ELEMENTS = 1 << 22
+MOST_FLOAT_ELEMENTS = 1 << 16
+
+
+def is_small(tensor: Tensor) -> bool:
+    """Whether a tensor's values are worth keeping, by its dtype and number of elements."""
+    floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+    return tensor.numel() <= (MOST_FLOAT_ELEMENTS if floating else MOST_ELEMENTS)
+
+
+def is_real(tensor: Tensor) -> bool:
+    """Whether a tensor has data: it lies on the CPU and is not hollow."""
+    return tensor.device.type == "cpu" and not is_hollow(tensor)
+
+
+def all_small(value: Any) -> bool:
+    """Whether every tensor in an operator's result is small."""
+    return all(is_small(tensor) for tensor in tensors_in(value))
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested lists, tuples and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
+def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The tensors that own a tensor's bytes: itself, or a sparse one's indices and values."""
+    if tensor.layout is torch.strided:
+        return (tensor,)
+    if tensor.layout is torch.sparse_coo:
+        return (tensor._indices(), tensor._values())
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return (tensor.crow_indices(), tensor.col_indices(), tensor.values())
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
+    return ()

@@ -1,0 +1,228 @@
+"""The ledger: every storage and operation of a trace, as they happen.
+
+A storage is entered when the first tensor on it is seen, and struck out by a finalizer
+when the last reference to it goes, whoever held it: Python, autograd or the engine.
+``Ledger.schedule`` freezes the whole into a ``Schedule``.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torch import Tensor, UntypedStorage
+
+from graphmem.schedule import (
+    BEFORE,
+    Category,
+    Module,
+    Operation,
+    Phase,
+    Schedule,
+    Storage,
+    Unknown,
+)
+
+# Of two claims on one storage, the earlier in this order wins.
+_PRECEDENCE = {
+    category: rank
+    for rank, category in enumerate(
+        (
+            Category.PARAMETERS,
+            Category.BUFFERS,
+            Category.OPTIMIZER_STATES,
+            Category.GRADIENTS,
+            Category.INPUTS,
+            Category.SAVED_FOR_BACKWARD,
+            Category.OUTPUTS,
+            Category.TEMPORARIES,
+        )
+    )
+}
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Entry:
+    """One storage while it is being recorded; fields as in ``Storage``.
+
+    ``known`` says that its real values are there; ``node`` is the sequence number of the
+    autograd node that wrote it last, None outside of backward; ``producer`` is the index
+    of the operation whose result it is.
+    """
+
+    id: int
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    op: str | None
+    module: str
+    source: str | None
+    born: int
+    last_use: int
+    category: Category = Category.TEMPORARIES
+    freed: int | None = None
+    saved_by: str | None = None
+    host: bool = False
+    name: str | None = None
+    known: bool = False
+    node: int | None = None
+    forward: bool = True
+    watch: weakref.ref[UntypedStorage] | None = field(default=None, repr=False)
+
+    def claim(self, category: Category) -> None:
+        """Give the storage a category, unless a stronger claim stands."""
+        if _PRECEDENCE[category] < _PRECEDENCE[self.category]:
+            self.category = category
+
+
+@dataclass(slots=True)
+class Call:
+    """One operation while it is being recorded; fields as in ``Operation``."""
+
+    target: str
+    phase: Phase
+    step: int
+    module: str
+    source: str | None
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    allocates: tuple[int, ...]
+    scratch_bytes: int = 0
+
+
+class Ledger:
+    """The storages and operations of one trace."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.calls: list[Call] = []
+        self.unknown: dict[Unknown, None] = {}
+        self._alive: dict[int, Entry] = {}  # by the address of the C++ storage
+
+    def find(self, tensor: Tensor) -> Entry | None:
+        """The entry of a tensor's storage, if the ledger has it."""
+        return self._alive.get(tensor.untyped_storage()._cdata)
+
+    def enter(
+        self,
+        tensor: Tensor,
+        *,
+        born: int,
+        op: str | None,
+        module: str,
+        source: str | None,
+        category: Category = Category.TEMPORARIES,
+        name: str | None = None,
+    ) -> Entry:
+        """Enter the storage of a tensor, which must be new, and watch for its death."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        entry = Entry(
+            id=len(self.entries),
+            nbytes=storage.nbytes(),
+            shape=tuple(tensor.shape),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            op=op,
+            module=module,
+            source=source,
+            born=born,
+            last_use=born,
+            category=category,
+            name=name,
+        )
+        self.entries.append(entry)
+        self._alive[key] = entry
+
+        def died(_: object) -> None:
+            if self._alive.get(key) is entry:
+                del self._alive[key]
+            self.close(entry)
+
+        entry.watch = weakref.ref(storage, died)
+        return entry
+
+    def close(self, entry: Entry) -> None:
+        """Note that a storage dies now: after the latest operation."""
+        if entry.freed is None:
+            entry.freed = max(len(self.calls) - 1, entry.born)
+        entry.watch = None
+
+    def alive(self) -> list[Entry]:
+        """The entries of all storages that live now."""
+        return list(self._alive.values())
+
+    def add(self, call: Call) -> int:
+        """Append an operation; returns its index."""
+        index = len(self.calls)
+        self.calls.append(call)
+        for ids in (call.reads, call.writes):
+            for i in ids:
+                self.entries[i].last_use = index
+        return index
+
+    def note(self, unknown: Unknown) -> None:
+        """Add to what could not be known; the same note twice counts once."""
+        self.unknown[unknown] = None
+
+    def schedule(self, modules: Iterable[Module], steps: int) -> Schedule:
+        """Freeze everything into a schedule; storages still alive have no death.
+
+        What died before the first operation was never part of the run and is left out.
+        """
+        kept = [e for e in self.entries if e.freed is None or e.freed > BEFORE]
+        numbers = {entry.id: position for position, entry in enumerate(kept)}
+        frees: dict[int, list[int]] = {}
+        for entry in kept:
+            if entry.freed is not None:
+                frees.setdefault(entry.freed, []).append(numbers[entry.id])
+        return Schedule(
+            operations=tuple(
+                _frozen_call(index, call, numbers, frees.get(index, ()))
+                for index, call in enumerate(self.calls)
+            ),
+            storages=tuple(_frozen_entry(entry, numbers[entry.id]) for entry in kept),
+            modules=tuple(modules),
+            steps=steps,
+            unknown=tuple(self.unknown),
+        )
+
+
+def _frozen_call(
+    index: int, call: Call, numbers: dict[int, int], frees: Iterable[int]
+) -> Operation:
+    def renumber(ids: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(numbers[i] for i in ids)
+
+    return Operation(
+        index=index,
+        target=call.target,
+        phase=call.phase,
+        step=call.step,
+        module=call.module,
+        source=call.source,
+        reads=renumber(call.reads),
+        writes=renumber(call.writes),
+        allocates=renumber(call.allocates),
+        frees=tuple(frees),
+        scratch_bytes=call.scratch_bytes,
+    )
+
+
+def _frozen_entry(entry: Entry, number: int) -> Storage:
+    return Storage(
+        id=number,
+        nbytes=entry.nbytes,
+        category=entry.category,
+        shape=entry.shape,
+        dtype=entry.dtype,
+        op=entry.op,
+        module=entry.module,
+        source=entry.source,
+        born=entry.born,
+        last_use=entry.last_use,
+        freed=entry.freed,
+        saved_by=entry.saved_by,
+        host=entry.host,
+        name=entry.name,
+    )

@@ -1,0 +1,151 @@
+"""Which module runs: names for modules, and a note of every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphmem.schedule import TOP_LEVEL, Category, Module
+
+from graphmem.trace.recorder import Recorder
+
+
+@dataclass(slots=True)
+class _Row:
+    """What is known of one module path."""
+
+    type: str
+    calls: int = 0
+    output_bytes: int = 0
+
+
+class ModuleCalls:
+    """The modules of a trace, by path, and their calls.
+
+    A module that is called and has no name yet (built inside the step) is named by its
+    class.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._paths: dict[int, str] = {}
+        self._keep: list[nn.Module] = []  # so that no id is used twice
+        self._rows: dict[str, _Row] = {TOP_LEVEL: _Row("")}
+        self._parameters: dict[str, dict[int, Tensor]] = {}
+
+    def name(self, root: nn.Module, prefix: str = "") -> None:
+        """Name a module and all below it by their paths; the first name stands."""
+        self._rows[TOP_LEVEL].type = self._rows[TOP_LEVEL].type or type(root).__name__
+        for path, module in root.named_modules():
+            full = ".".join(part for part in (prefix, path) if part) or TOP_LEVEL
+            if id(module) not in self._paths:
+                self._paths[id(module)] = full
+                self._keep.append(module)
+                self._rows.setdefault(full, _Row(type(module).__name__))
+
+    def path(self, module: nn.Module) -> str:
+        """The path of a module."""
+        if id(module) not in self._paths:
+            self.name(module, type(module).__name__)
+        return self._paths[id(module)]
+
+    def own(self, path: str, parameter: Tensor) -> None:
+        """Note that a module owns a parameter (one that is shared: the first owner)."""
+        self._recorder.places.parameters[id(parameter)] = path
+        self._parameters.setdefault(path, {})[id(parameter)] = parameter
+
+    def table(self) -> list[Module]:
+        """All modules in the order of their naming, with the number of their calls."""
+        return [
+            Module(
+                path=path,
+                type=row.type,
+                calls=row.calls,
+                parameters=sum(p.numel() for p in self._own_parameters(path)),
+                parameter_bytes=sum(p.numel() * p.element_size() for p in self._own_parameters(path)),
+                output_bytes=row.output_bytes,
+            )
+            for path, row in self._rows.items()
+        ]
+
+    def _own_parameters(self, path: str) -> list[Tensor]:
+        return list(self._parameters.get(path, {}).values())
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Note every module call while the context is active, also if one raises."""
+        original = nn.Module.__call__
+        stack = self._recorder.places.stack
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            path = self.path(module)
+            stack.append(path)
+            try:
+                result = original(module, *args, **kwargs)
+            except Exception as error:
+                _mark(error, path, module)
+                raise
+            finally:
+                stack.pop()
+            self._called(path, result, outermost=not stack)
+            return result
+
+        nn.Module.__call__ = call  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            nn.Module.__call__ = original  # type: ignore[method-assign]
+
+    def _called(self, path: str, result: Any, *, outermost: bool) -> None:
+        row = self._rows[path]
+        row.calls += 1
+        tensors = list(all_tensors(result))
+        nbytes = sum(t.numel() * t.element_size() for t in tensors)
+        row.output_bytes = max(row.output_bytes, nbytes)
+        if outermost and torch._C._current_graph_task_id() == -1:
+            self._recorder.claim(tensors, Category.OUTPUTS)
+
+
+def _mark(error: Exception, path: str, module: nn.Module) -> None:
+    """Note on an exception the innermost module that it came from."""
+    if not hasattr(error, "__graphmem_module__"):
+        error.__graphmem_module__ = (path, type(module).__name__)  # type: ignore[attr-defined]
+
+
+def all_tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in anything a module may return: containers, dataclasses, model outputs."""
+    for leaf in leaves(value):
+        if isinstance(leaf, Tensor):
+            yield leaf
+
+
+def leaves(value: Any, depth: int = 8) -> Iterator[Any]:
+    """What is in nested containers and plain objects with attributes."""
+    if isinstance(value, Tensor) or depth == 0:
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from leaves(item, depth - 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from leaves(item, depth - 1)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from leaves(getattr(value, name, None), depth - 1)
+    elif hasattr(value, "__dict__") and not isinstance(value, type | nn.Module | Callable):  # type: ignore[arg-type]
+        for item in vars(value).values():
+            yield from leaves(item, depth - 1)
+    else:
+        yield value
+
+
+def category_of(tensor: Tensor) -> Category:
+    """Whether a module's own tensor counts as a parameter or a buffer."""
+    return Category.PARAMETERS if isinstance(tensor, nn.Parameter) else Category.BUFFERS
+
+

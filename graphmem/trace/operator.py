@@ -1,0 +1,99 @@
+"""What an operator's schema says: what it views, writes and returns. Read once per operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+# Operators whose schema promises a fresh result, although their kernels return a view:
+# aten/src/ATen/native/native_functions.yaml marks them so that autograd does not track
+# the view (matmul's _unsafe_view), and TensorShape.cpp implements them by views.
+_SECRET_VIEWS = frozenset(
+    {
+        "aten::_unsafe_view",
+        "aten::unsafe_split",
+        "aten::unsafe_split_with_sizes",
+        "aten::unsafe_chunk",
+    }
+)
+
+# Operators that set a tensor's storage and touch no data.
+_STORAGE_SETTERS = frozenset({"aten::set_", "aten::set_data"})
+
+_UNINITIALISED = frozenset(
+    {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"}
+    | {"aten::new_empty_strided", "aten::empty_permuted", "aten::_efficientzerotensor"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The facts of one operator that the recorder needs.
+
+    ``written`` are positions of arguments that are written, ``written_names`` their
+    names. ``returns_written`` gives, for each return, the position of the argument that
+    is returned, or None for a fresh result.
+    """
+
+    name: str
+    is_view: bool
+    written: tuple[int, ...]
+    written_names: tuple[str, ...]
+    returns_written: tuple[int | None, ...]
+    is_composite: bool
+    needs_values: bool
+    is_uninitialised: bool
+    device_argument: bool
+
+
+_CACHE: dict[OpOverload, Operator] = {}
+
+
+def describe(func: OpOverload) -> Operator:
+    """The facts of an operator, from its schema and its dispatch table."""
+    found = _CACHE.get(func)
+    if found is None:
+        found = _CACHE[func] = _read(func)
+    return found
+
+
+def _read(func: OpOverload) -> Operator:
+    schema = func._schema
+    written = [
+        (position, argument)
+        for position, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    tags = func.tags
+    return Operator(
+        name=str(func).removesuffix(".default"),
+        is_view=func.is_view or schema.name in _SECRET_VIEWS or schema.name in _STORAGE_SETTERS,
+        written=tuple(position for position, _ in written),
+        written_names=tuple(argument.name for _, argument in written),
+        returns_written=tuple(_returned_argument(r, written) for r in schema.returns),
+        is_composite=_is_composite(func),
+        needs_values=torch.Tag.data_dependent_output in tags
+        or torch.Tag.dynamic_output_shape in tags,
+        is_uninitialised=schema.name in _UNINITIALISED,
+        device_argument=any(argument.name == "device" for argument in schema.arguments),
+    )
+
+
+def _returned_argument(returned: Any, written: list[tuple[int, Any]]) -> int | None:
+    if returned.alias_info is None or not returned.alias_info.is_write:
+        return None
+    names = returned.alias_info.before_set
+    for position, argument in written:
+        if argument.alias_info.before_set & names:
+            return position
+    return None
+
+
+def _is_composite(func: OpOverload) -> bool:
+    """Whether the dispatcher runs it as a composition of other operators."""
+    return bool(
+        torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    )

@@ -1,0 +1,116 @@
+"""Where an operation runs: the user's source line, and the module on whose behalf.
+
+In forward the module is the innermost one whose ``__call__`` is running. In backward it is
+the one whose forward created the autograd node that runs: nodes carry a sequence number,
+and the first operator dispatched after a node's creation is the node's own.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+
+import torch
+
+import graphmem
+from graphmem.schedule import TOP_LEVEL
+
+_TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(graphmem.__file__).parent)
+_NN_MODULES = str(Path(_TORCH, "nn", "modules"))
+_NN_PLUMBING = str(Path(_NN_MODULES, "module.py"))
+_USER, _NN, _INTERNAL = 0, 1, 2
+_NO_SEQUENCE = 2**63  # AccumulateGrad has sequence number 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A module path and a source line (``file.py:12``), where known."""
+
+    module: str = TOP_LEVEL
+    source: str | None = None
+
+
+class SourceLines:
+    """Finds the user's source line of the running code.
+
+    That is the innermost frame outside of torch and graphmem; where there is none (a model
+    of torch's own modules only), the innermost frame in ``torch/nn/modules``.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[CodeType, int] = {}
+        self._texts: dict[tuple[CodeType, int], str] = {}
+
+    def current(self) -> str | None:
+        """The line that runs now, as ``file.py:12``."""
+        frame = sys._getframe(1)
+        fallback: tuple[CodeType, int] | None = None
+        while frame is not None:
+            code = frame.f_code
+            kind = self._kinds.get(code)
+            if kind is None:
+                kind = self._kinds[code] = _kind(code.co_filename)
+            if kind == _USER:
+                return self._text(code, frame.f_lineno)
+            if kind == _NN and fallback is None:
+                fallback = (code, frame.f_lineno)
+            frame = frame.f_back  # type: ignore[assignment]
+        return None if fallback is None else self._text(*fallback)
+
+    def _text(self, code: CodeType, line: int) -> str:
+        key = (code, line)
+        text = self._texts.get(key)
+        if text is None:
+            text = self._texts[key] = f"{short_path(code.co_filename)}:{line}"
+        return text
+
+
+def _kind(filename: str) -> int:
+    if filename.startswith(_NN_MODULES) and filename != _NN_PLUMBING:
+        return _NN
+    if filename.startswith((_TORCH, _OURS, "<")) or "/contextlib.py" in filename:
+        return _INTERNAL
+    return _USER
+
+
+def short_path(filename: str) -> str:
+    """A file's path as a report shows it: below site-packages or the current folder."""
+    marker = "site-packages/"
+    if marker in filename:
+        return filename.rsplit(marker, 1)[1]
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except ValueError:
+        return filename
+
+
+class Places:
+    """Gives each operation its place; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self.stack: list[str] = []
+        self.parameters: dict[int, str] = {}  # id of a leaf tensor -> its module's path
+        self._lines = SourceLines()
+        self._origins: dict[int, Place] = {}
+        self._backward_depth: int | None = None
+
+    def forward(self) -> Place:
+        """The place of an operation of forward, noted for its autograd node."""
+        place = Place(self.stack[-1] if self.stack else TOP_LEVEL, self._lines.current())
+        self._origins.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)  # type: ignore[attr-defined]
+        return place
+
+    def backward(self, node: torch.autograd.graph.Node | None) -> Place:
+        """The place of an operation of a running autograd node."""
+        if self.stack:  # a module is called in backward: a checkpoint recomputes it
+            return self.forward()
+        if node is None:
+            return Place(TOP_LEVEL, self._lines.current())
+        number = node._sequence_nr()
+        if number < _NO_SEQUENCE:
+            return self._origins.get(number) or Place()
+        variable = getattr(node, "variable", None)
+        return Place(self.parameters.get(id(variable), TOP_LEVEL))

@@ -1,0 +1,340 @@
+"""The recorder: a dispatch mode that answers every operator on hollow tensors.
+
+Below autograd and autocast, each operator arrives here as it would at the CPU's kernels.
+The recorder gives its results (see ``shapes``), enters new storages in the ledger, and
+notes what is read, written, by whom and where. Nothing is computed, except for small
+tensors of which all values are known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from graphmem.errors import UnsupportedOpError, ValueNeededError
+from graphmem.schedule import Category, Phase, Unknown
+from graphmem.trace import engine, known, shapes
+from graphmem.trace.hollow import hollow_like, hollow_storage, on_storage
+from graphmem.trace.ledger import Call, Entry, Ledger
+from graphmem.trace.operator import Operator, describe
+from graphmem.trace.place import Place, Places
+
+_SCALAR = torch.ops.aten._local_scalar_dense.default
+_RESIZES = frozenset({"aten.resize_", "aten.resize_as_"})
+
+
+class Recorder(TorchDispatchMode):
+    """Records every operator that runs while it is active.
+
+    Args:
+        strict: refuse operators whose result would have to be assumed.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        super().__init__()
+        self.ledger = Ledger()
+        self.places = Places()
+        self.graph: list[tuple[Any, ...]] = []
+        self.step = 1
+        self.optimizing = False
+        self._strict = strict
+        self._paused = False
+        self._sums = engine.GradientSums()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Dispatch straight to us: wrapping each call for torch.compile costs, and imports it."""
+        return False
+
+    def calibrate(self) -> None:
+        """Learn what a sum of the autograd engine looks like; call it once, when active."""
+        self._paused = True
+        try:
+            self._sums.calibrate()
+        finally:
+            self._paused = False
+
+    # -- what the rest of the trace tells the recorder
+
+    def adopt(self, tensor: Tensor, category: Category, module: str, name: str | None) -> Entry:
+        """Enter what stands in memory before the first operation."""
+        entry = self.ledger.find(tensor)
+        if entry is None:
+            entry = self.ledger.enter(
+                tensor, born=-1, op=None, module=module, source=None, name=name
+            )
+            entry.known = known.is_real(tensor) and known.is_small(tensor)
+        entry.claim(category)
+        return entry
+
+    def claim(self, value: object, category: Category) -> None:
+        """Give every tensor in a nested value a category."""
+        for tensor in known.tensors_in(value):
+            for part in known.strided_parts(tensor):
+                entry = self.ledger.find(part)
+                if entry is not None:
+                    entry.claim(category)
+
+    def saved(self, tensor: Tensor, module: str) -> None:
+        """Note that autograd saves a tensor on behalf of a module."""
+        for part in known.strided_parts(tensor):
+            entry = self.ledger.find(part)
+            if entry is not None:
+                entry.claim(Category.SAVED_FOR_BACKWARD)
+                if entry.saved_by is None:
+                    entry.saved_by = module
+
+    # -- dispatch
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._paused:
+            return self._sums.watched(func, args, kwargs)
+        operator = describe(func)
+        if operator.is_composite:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return self._record(func, operator, args, kwargs)
+
+    def _record(
+        self, func: OpOverload, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        in_backward = torch._C._current_graph_task_id() != -1
+        node = torch._C._current_autograd_node() if in_backward else None
+        place = self.places.backward(node) if in_backward else self.places.forward()
+        inputs = self._entries_of((args, kwargs), place)
+        if in_backward and self._sums.is_in_place(func, args, node, inputs):
+            func = engine.ADD_IN_PLACE
+            operator = describe(func)
+        result = self._result(func, operator, args, kwargs, inputs, place)
+        self._enter(operator, args, kwargs, inputs, result, place, node, in_backward)
+        return result
+
+    def _result(
+        self,
+        func: OpOverload,
+        operator: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: list[Entry],
+        place: Place,
+    ) -> Any:
+        if operator.is_view:
+            return func(*args, **kwargs)
+        all_known = all(entry.known for entry in inputs)
+        if operator.needs_values:
+            if all_known:
+                return func(*args, **kwargs)
+            if func is _SCALAR:
+                raise self._value_needed(func, place)
+        try:
+            meta = shapes.result_on_meta(func, args, kwargs)
+        except shapes.NeedsValueError as error:
+            if all_known:
+                return func(*args, **kwargs)
+            raise self._value_needed(func, place) from error
+        except shapes.NoShapeRuleError as error:
+            meta = self._assumed(func, operator, args, kwargs, place, error)
+        if all_known and not operator.is_uninitialised and known.all_small(meta):
+            return func(*args, **kwargs)
+        return self._hollow_result(operator, args, kwargs, meta)
+
+    def _hollow_result(
+        self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
+    ) -> Any:
+        """Results with the layout of ``meta``; written arguments are returned themselves."""
+        if not operator.returns_written:
+            return None
+        if operator.name in _RESIZES:
+            self._resize(args[0], meta)
+        many = isinstance(meta, tuple) or (
+            isinstance(meta, list) and len(operator.returns_written) > 1
+        )
+        results = [
+            shapes.map_tensors(value, hollow_like)
+            if position is None
+            else _argument(operator, position, args, kwargs)
+            for value, position in zip(
+                meta if many else [meta], operator.returns_written, strict=True
+            )
+        ]
+        return tuple(results) if many else results[0]
+
+    def _resize(self, tensor: Tensor, meta: Tensor) -> None:
+        """``resize_``: a larger size takes a new allocation and lets the old one go."""
+        storage = tensor.untyped_storage()
+        if meta.untyped_storage().nbytes() > storage.nbytes():
+            storage = hollow_storage(meta.untyped_storage().nbytes())
+        tensor.data = on_storage(storage, meta.size(), meta.stride(), meta.dtype)
+
+    def _assumed(
+        self,
+        func: OpOverload,
+        operator: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        place: Place,
+        error: Exception,
+    ) -> Any:
+        what = f"operator {operator.name} has no fake kernel"
+        where = f"{place.module} ({place.source})" if place.source else place.module
+        advice = "give it one with torch.library.register_fake"
+        if self._strict:
+            raise UnsupportedOpError(f"{what}, at {where}; {advice}") from error
+        try:
+            meta = shapes.assumed_result(func, args, kwargs)
+        except shapes.NoShapeRuleError:
+            raise UnsupportedOpError(f"{what} and takes no tensor, at {where}; {advice}") from error
+        nbytes = sum(t.untyped_storage().nbytes() for t in known.tensors_in(meta))
+        assumed = "each result is as large as its largest input; no scratch"
+        self.ledger.note(Unknown(what, where, assumed, nbytes))
+        return meta
+
+    def _value_needed(self, func: OpOverload, place: Place) -> ValueNeededError:
+        where = place.source or "torch's own code"
+        inside = f" in module {place.module}" if place.module else ""
+        return ValueNeededError(
+            f"{where}{inside}: {describe(func).name} needs the values of a tensor, which an "
+            "analysis without data does not have; give an example value for the input it comes "
+            "from (--input NAME=8x128:int64=1, or a real tensor in Python)"
+        )
+
+    # -- entering in the ledger
+
+    def _entries_of(self, value: Any, place: Place) -> list[Entry]:
+        """The entries of all tensors in arguments, adopting the ones never seen before."""
+        found: list[Entry] = []
+        for tensor in known.tensors_in(value):
+            for part in known.strided_parts(tensor):
+                entry = self.ledger.find(part)
+                if entry is None:
+                    entry = self._stray(part, place)
+                found.append(entry)
+        return found
+
+    def _stray(self, tensor: Tensor, place: Place) -> Entry:
+        """A real tensor that the trace did not make: torch.tensor(...), a constant."""
+        index = len(self.ledger.calls)
+        entry = self.ledger.enter(
+            tensor, born=index, op=None, module=place.module, source=place.source
+        )
+        entry.known = known.is_real(tensor) and known.is_small(tensor)
+        entry.host = True
+        self._call("stray", place, (), (), (entry.id,))
+        return entry
+
+    def _enter(
+        self,
+        operator: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: list[Entry],
+        result: Any,
+        place: Place,
+        node: torch.autograd.graph.Node | None,
+        in_backward: bool,
+    ) -> None:
+        index = len(self.ledger.calls)
+        all_known = all(entry.known for entry in inputs)
+        number = None if node is None else node._sequence_nr()
+        accumulating = node is not None and number is not None and number >= 2**63
+        forward = not in_backward or bool(self.places.stack)
+        allocated = []
+        for tensor in known.tensors_in(result):
+            for part in known.strided_parts(tensor):
+                entry = self.ledger.find(part)
+                if entry is None:
+                    entry = self.ledger.enter(
+                        part, born=index, op=operator.name, module=place.module, source=place.source
+                    )
+                    entry.known = all_known and known.is_real(part)
+                    entry.forward = forward
+                    entry.host = bool(inputs) and all(e.host for e in inputs)
+                    allocated.append(entry.id)
+                entry.node = number
+                if accumulating:
+                    entry.claim(Category.GRADIENTS)
+                    entry.module = place.module
+        written = self._written(operator, args, kwargs)
+        for entry in written:
+            entry.known = entry.known and all_known
+            entry.node = number
+        if in_backward and not forward:
+            _claim_saved(inputs)
+        reads = tuple(dict.fromkeys(entry.id for entry in inputs))
+        writes = tuple(entry.id for entry in written)
+        self._call(operator.name, place, reads, writes, tuple(allocated))
+
+    def _written(
+        self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[Entry]:
+        written = []
+        for position in range(len(operator.written)):
+            value = _written_argument(operator, position, args, kwargs)
+            for tensor in known.tensors_in(value):
+                for part in known.strided_parts(tensor):
+                    entry = self.ledger.find(part)
+                    if entry is not None:
+                        written.append(entry)
+        return written
+
+    def _call(
+        self,
+        target: str,
+        place: Place,
+        reads: tuple[int, ...],
+        writes: tuple[int, ...],
+        allocates: tuple[int, ...],
+    ) -> None:
+        self.ledger.add(
+            Call(
+                target=target,
+                phase=self._phase(),
+                step=self.step,
+                module=place.module,
+                source=place.source,
+                reads=reads,
+                writes=writes,
+                allocates=allocates,
+            )
+        )
+
+    def _phase(self) -> Phase:
+        if torch._C._current_graph_task_id() != -1:
+            return Phase.BACKWARD
+        return Phase.OPTIMIZER if self.optimizing else Phase.FORWARD
+
+
+def _argument(
+    operator: Operator, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    return _written_argument(operator, operator.written.index(position), args, kwargs)
+
+
+def _written_argument(
+    operator: Operator, which: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The ``which``-th of the written arguments, given by position or by name."""
+    position = operator.written[which]
+    if position < len(args):
+        return args[position]
+    return kwargs.get(operator.written_names[which])
+
+
+def _claim_saved(inputs: list[Entry]) -> None:
+    """What forward made and an autograd node reads was kept for backward, however."""
+    for entry in inputs:
+        if entry.forward:
+            entry.claim(Category.SAVED_FOR_BACKWARD)

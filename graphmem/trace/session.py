@@ -1,0 +1,234 @@
+"""A session: everything that is switched on for the time of one trace, and off again.
+
+Afterwards, also after an error, torch and the user's objects are as they were: modules,
+optimizers, gradients, random number generators, patched functions, garbage collection.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from graphmem.options import Target
+from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown
+from graphmem.trace import known, values
+from graphmem.trace.adopt import Adoption, StandIns
+from graphmem.trace.hollow import is_hollow
+from graphmem.trace.modules import ModuleCalls, category_of
+from graphmem.trace.recorder import Recorder
+from graphmem.trace.saved import saved_tensors
+
+
+class Session:
+    """One trace. Use ``active()`` as a context and run the steps inside.
+
+    Args:
+        target: whose defaults PyTorch's own choices follow (foreach on CUDA).
+        dtype: the floating-point dtype to convert modules to, None to keep theirs.
+        strict: refuse operators without a fake kernel.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: Target = Target.CUDA,
+        dtype: torch.dtype | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.target = target
+        self.recorder = Recorder(strict=strict)
+        self.modules = ModuleCalls(self.recorder)
+        self.adoption = Adoption(StandIns(dtype))
+        self._groups: list[tuple[dict[str, Any], Any]] = []
+
+    # -- what stands in memory before the first operation
+
+    def module(self, root: nn.Module, prefix: str = "") -> None:
+        """Adopt a model: its parameters and buffers are live from the start."""
+        self.modules.name(root, prefix)
+        self.adoption.module(root)
+        for module in root.modules():
+            path = self.modules.path(module)
+            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+                if tensor is None:
+                    continue
+                full = name if path == TOP_LEVEL else f"{path}.{name}"
+                entry = self.recorder.adopt(tensor, category_of(tensor), path, full)
+                if tensor.grad is not None:
+                    self.recorder.adopt(tensor.grad, Category.GRADIENTS, path, f"{full}.grad")
+                if isinstance(tensor, nn.Parameter) and entry.module == path:
+                    self.modules.own(path, tensor)
+
+    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Adopt an optimizer that the user made: its parameters and states."""
+        self.adoption.optimizer(optimizer)
+        for parameter, state in optimizer.state.items():
+            path = self.recorder.places.parameters.get(id(parameter), TOP_LEVEL)
+            for tensor in known.tensors_in(state):
+                self.recorder.adopt(tensor, Category.OPTIMIZER_STATES, path, None)
+
+    def inputs(self, value: Any, name: str) -> None:
+        """Adopt the tensors of an input."""
+        for tensor in known.tensors_in(value):
+            for part in known.strided_parts(tensor):
+                self.recorder.adopt(part, Category.INPUTS, TOP_LEVEL, name)
+
+    # -- the run
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """The context in which steps are recorded."""
+        with ExitStack() as stack:
+            stack.callback(self.adoption.restore)
+            stack.callback(self._restore_groups)
+            stack.enter_context(random_state_kept())
+            stack.enter_context(collector_off())
+            stack.enter_context(self._optimizer_hooks())
+            stack.enter_context(self.modules.watch())
+            stack.enter_context(values.asked_for(self.recorder))
+            stack.enter_context(self.recorder)
+            self.recorder.calibrate()
+            stack.enter_context(saved_tensors(self.recorder))
+            yield
+
+    def end_step(self) -> None:
+        """Between two steps: Python's collector runs, and what it frees is noted."""
+        before = {entry.id for entry in self.recorder.ledger.alive()}
+        gc.collect()
+        after = {entry.id for entry in self.recorder.ledger.alive()}
+        freed = [self.recorder.ledger.entries[i] for i in before - after]
+        nbytes = sum(entry.nbytes for entry in freed)
+        if nbytes:
+            largest = max(freed, key=lambda entry: entry.nbytes)
+            self.recorder.ledger.note(
+                Unknown(
+                    "tensors held by reference cycles live until Python's garbage collector runs",
+                    f"{largest.module} ({largest.source or largest.op})",
+                    "the collector runs once, at the end of each step",
+                    nbytes,
+                )
+            )
+
+    def schedule(self) -> Schedule:
+        """The recorded schedule."""
+        return self.recorder.ledger.schedule(self.modules.table(), self.recorder.step)
+
+    # -- optimizers
+
+    @contextmanager
+    def _optimizer_hooks(self) -> Iterator[None]:
+        before = register_optimizer_step_pre_hook(self._before_step)
+        after = register_optimizer_step_post_hook(self._after_step)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.recorder.optimizing = True
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                path = self.recorder.places.parameters.get(id(parameter), TOP_LEVEL)
+                if parameter.grad is not None:
+                    self._claim(parameter.grad, Category.GRADIENTS, path)
+            if self.target is Target.CUDA and _foreach_by_default(group):
+                self._groups.append((group, group["foreach"]))
+                group["foreach"] = True
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.recorder.optimizing = False
+        for parameter, state in optimizer.state.items():
+            path = self.recorder.places.parameters.get(id(parameter), TOP_LEVEL)
+            self._claim(state, Category.OPTIMIZER_STATES, path)
+
+    def _claim(self, value: Any, category: Category, path: str) -> None:
+        for tensor in known.tensors_in(value):
+            for part in known.strided_parts(tensor):
+                entry = self.recorder.ledger.find(part)
+                if entry is not None:
+                    entry.claim(category)
+                    if entry.category is category:
+                        entry.module = path
+
+    def _restore_groups(self) -> None:
+        for group, value in reversed(self._groups):
+            group["foreach"] = value
+        self._groups.clear()
+
+
+def _foreach_by_default(group: dict[str, Any]) -> bool:
+    """Whether torch.optim would choose foreach for CUDA parameters.
+
+    Source: torch/optim/optimizer.py, ``_default_to_fused_or_foreach`` (2.13): foreach where
+    neither foreach, fused nor differentiable is set and all parameters are native CUDA
+    tensors.
+    """
+    return (
+        "foreach" in group
+        and group["foreach"] is None
+        and not group.get("fused")
+        and not group.get("differentiable")
+    )
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Python's garbage collector off, so that every death has its cause in the code."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """A fixed seed inside, and every generator as it was afterwards."""
+    torch_state, python_state = torch.get_rng_state(), random.getstate()
+    numpy = sys.modules.get("numpy")
+    numpy_state = None if numpy is None else numpy.random.get_state()
+    torch.random.default_generator.manual_seed(0)
+    random.seed(0)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torch_state)
+        random.setstate(python_state)
+        if numpy is not None and numpy_state is not None:
+            numpy.random.set_state(numpy_state)
+
+
+def disarm_survivors() -> None:
+    """Turn hollow tensors that outlive a trace into meta tensors.
+
+    A list of losses that the user's own loop kept would otherwise hold tensors that crash
+    when a real kernel reads them.
+    """
+    for found in gc.get_objects():
+        if type(found) in (Tensor, nn.Parameter) and is_hollow(found):
+            _to_meta(found)
+
+
+def _to_meta(tensor: Tensor) -> None:
+    replacement = torch.empty_strided(
+        tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta"
+    )
+    try:
+        torch.utils.swap_tensors(tensor, replacement)
+    except RuntimeError:  # something else holds it: leave it without elements instead
+        tensor.data = torch.empty(0, dtype=tensor.dtype)

@@ -1,0 +1,115 @@
+"""The layout of an operator's results, computed on meta tensors: no data, no memory.
+
+Three ways, in this order:
+
+1. torch's meta kernel, called on meta twins of the arguments;
+2. FakeTensorMode, which knows operators that have no meta kernel (by decomposition, by
+   ``torch.library.register_fake`` and by its own rules);
+3. for an operator that neither knows: an assumption, stated in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+
+from graphmem.trace.hollow import twin
+
+META = torch.device("meta")
+
+
+class NeedsValueError(Exception):
+    """The layout of the result depends on values that are not known."""
+
+
+class NoShapeRuleError(Exception):
+    """Neither a meta kernel nor a fake kernel exists."""
+
+
+def map_tensors(value: Any, function: Callable[[Tensor], Any]) -> Any:
+    """``value`` with every tensor replaced; operators nest them in lists at most."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, list | tuple):
+        return [map_tensors(item, function) for item in value]
+    return value
+
+
+def result_on_meta(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The operator's result on meta tensors, for arguments of any device.
+
+    Raises:
+        NeedsValueError: if the layout depends on values.
+        NoShapeRuleError: if no kernel tells it.
+        RuntimeError: and others, as torch raises them for arguments that do not fit.
+    """
+    meta_args = [map_tensors(a, twin) for a in args]
+    meta_kwargs = {key: map_tensors(value, twin) for key, value in kwargs.items()}
+    if "device" in meta_kwargs:
+        meta_kwargs["device"] = META
+    if meta_kwargs.get("pin_memory"):
+        meta_kwargs["pin_memory"] = False
+    try:
+        return func(*meta_args, **meta_kwargs)
+    except NotImplementedError:
+        return _result_of_fake(func, args, kwargs)
+    except RuntimeError as error:
+        if _asks_for_values(error):
+            raise NeedsValueError from error
+        raise
+
+
+def _asks_for_values(error: RuntimeError) -> bool:
+    """Whether a meta kernel failed for lack of data (``_local_scalar_dense`` on meta)."""
+    text = str(error)
+    return "cannot be called on meta tensors" in text or "data-dependent" in text
+
+
+def _result_of_fake(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+    mode = FakeTensorMode()
+
+    def fake(tensor: Tensor) -> Tensor:
+        with mode:
+            return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
+
+    fake_args = [map_tensors(a, fake) for a in args]
+    fake_kwargs = {key: map_tensors(value, fake) for key, value in kwargs.items()}
+    try:
+        with mode:
+            result = func(*fake_args, **fake_kwargs)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise NeedsValueError from error
+    except (UnsupportedOperatorException, NotImplementedError) as error:
+        raise NoShapeRuleError from error
+    return map_tensors(result, _meta_of_fake)
+
+
+def _meta_of_fake(tensor: Tensor) -> Tensor:
+    if not isinstance(tensor, FakeTensor):
+        return twin(tensor)
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=META)
+
+
+def assumed_result(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A stand-in for an operator without any kernel: each tensor that it returns is taken
+    to have the layout of its largest tensor argument."""
+    tensors: list[Tensor] = []
+    map_tensors(list(args) + list(kwargs.values()), tensors.append)
+    if not tensors:
+        raise NoShapeRuleError(f"{func} takes no tensor")
+    largest = max(tensors, key=lambda t: t.numel() * t.element_size())
+    results = [
+        [twin(largest)] if "List" in str(r.type) else twin(largest) for r in func._schema.returns
+    ]
+    return results[0] if len(results) == 1 else tuple(results)
