@@ -1,0 +1,59 @@
+"""graphmem: the true peak of GPU memory of a PyTorch model, before anything runs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from graphmem.errors import (
+    GraphmemError,
+    InputError,
+    InvariantError,
+    ModelLoadError,
+    TraceError,
+    UnsupportedOpError,
+    UsageError,
+    ValueNeededError,
+)
+from graphmem.report import Report
+
+if TYPE_CHECKING:
+    from graphmem.analysis import analyze, record
+    from graphmem.sources.inputs import InputSpec, spec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GraphmemError",
+    "InputError",
+    "InputSpec",
+    "InvariantError",
+    "ModelLoadError",
+    "Report",
+    "TraceError",
+    "UnsupportedOpError",
+    "UsageError",
+    "ValueNeededError",
+    "__version__",
+    "analyze",
+    "record",
+    "spec",
+]
+
+# What needs torch is imported when it is first asked for.
+_LAZY = {
+    "analyze": "graphmem.analysis",
+    "record": "graphmem.analysis",
+    "InputSpec": "graphmem.sources.inputs",
+    "spec": "graphmem.sources.inputs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'graphmem' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -55,7 +55,6 @@ class Options:
     set_to_none: bool = True
     clip_grad_norm: float | None = None
     accumulate: int = 1
-    checkpoint: str | None = None
     steps: int = 2
     grad: str = "no_grad"  # of an inference: no_grad, inference_mode or enabled
     strict: bool = False

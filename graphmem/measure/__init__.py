@@ -1,0 +1,1 @@
+"""Measurement: the same step run for real, beside its prediction."""

@@ -29,6 +29,10 @@ _UNINITIALISED = frozenset(
 )
 
 
+# Operators about operators: the profiler's ranges, which torch.optim opens in every step.
+_BOOKKEEPING = frozenset({"profiler"})
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """The facts of one operator that the recorder needs.
@@ -46,7 +50,7 @@ class Operator:
     is_composite: bool
     needs_values: bool
     is_uninitialised: bool
-    device_argument: bool
+    is_bookkeeping: bool
 
 
 _CACHE: dict[OpOverload, Operator] = {}
@@ -78,7 +82,7 @@ def _read(func: OpOverload) -> Operator:
         needs_values=torch.Tag.data_dependent_output in tags
         or torch.Tag.dynamic_output_shape in tags,
         is_uninitialised=schema.name in _UNINITIALISED,
-        device_argument=any(argument.name == "device" for argument in schema.arguments),
+        is_bookkeeping=func.namespace in _BOOKKEEPING,
     )
 
 

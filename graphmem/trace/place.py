@@ -76,6 +76,11 @@ def _kind(filename: str) -> int:
     return _USER
 
 
+def is_user_file(filename: str) -> bool:
+    """Whether a file belongs neither to torch nor to graphmem."""
+    return _kind(filename) == _USER
+
+
 def short_path(filename: str) -> str:
     """A file's path as a report shows it: below site-packages or the current folder."""
     marker = "site-packages/"

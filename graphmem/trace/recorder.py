@@ -8,6 +8,8 @@ tensors of which all values are known.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -42,7 +44,7 @@ class Recorder(TorchDispatchMode):
         self.step = 1
         self.optimizing = False
         self._strict = strict
-        self._paused = False
+        self._paused = 0
         self._sums = engine.GradientSums()
 
     @classmethod
@@ -50,13 +52,19 @@ class Recorder(TorchDispatchMode):
         """Dispatch straight to us: wrapping each call for torch.compile costs, and imports it."""
         return False
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Operators inside run as they are and are not recorded."""
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+
     def calibrate(self) -> None:
         """Learn what a sum of the autograd engine looks like; call it once, when active."""
-        self._paused = True
-        try:
+        with self.paused():
             self._sums.calibrate()
-        finally:
-            self._paused = False
 
     # -- what the rest of the trace tells the recorder
 
@@ -101,6 +109,8 @@ class Recorder(TorchDispatchMode):
         if self._paused:
             return self._sums.watched(func, args, kwargs)
         operator = describe(func)
+        if operator.is_bookkeeping:
+            return func(*args, **kwargs)
         if operator.is_composite:
             with self:
                 result = func.decompose(*args, **kwargs)

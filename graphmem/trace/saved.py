@@ -26,7 +26,8 @@ def saved_tensors(recorder: Recorder) -> Iterator[None]:
 
     def pack(tensor: Tensor) -> tuple[Tensor, int]:
         recorder.saved(tensor, stack[-1] if stack else TOP_LEVEL)
-        return (_without_cycle(tensor), tensor._version)
+        with recorder.paused():
+            return (_without_cycle(tensor), tensor._version)
 
     def unpack(packed: tuple[Tensor, int]) -> Tensor:
         tensor, version = packed

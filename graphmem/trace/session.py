@@ -57,7 +57,8 @@ class Session:
     def module(self, root: nn.Module, prefix: str = "") -> None:
         """Adopt a model: its parameters and buffers are live from the start."""
         self.modules.name(root, prefix)
-        self.adoption.module(root)
+        with self.recorder.paused():
+            self.adoption.module(root)
         for module in root.modules():
             path = self.modules.path(module)
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):
@@ -72,7 +73,8 @@ class Session:
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Adopt an optimizer that the user made: its parameters and states."""
-        self.adoption.optimizer(optimizer)
+        with self.recorder.paused():
+            self.adoption.optimizer(optimizer)
         for parameter, state in optimizer.state.items():
             path = self.recorder.places.parameters.get(id(parameter), TOP_LEVEL)
             for tensor in known.tensors_in(state):

@@ -1,0 +1,196 @@
+"""``graphmem.analyze`` and ``graphmem.record``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphmem import report as _report
+from graphmem.errors import UsageError
+from graphmem.options import Mode, Options, Precision, Target, choice
+from graphmem.report import Report
+from graphmem.summary import summarize
+from graphmem.trace.inputs import Call, as_call, info
+from graphmem.trace.run import parameter_names, trace_callable, trace_model
+
+Optimizer = str | type[torch.optim.Optimizer] | Callable[[Iterable[nn.Parameter]], Any]
+
+
+def analyze(
+    model: nn.Module,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    mode: str = "training",
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: Optimizer = "adamw",
+    precision: str | None = None,
+    target: str = "cuda",
+    foreach: bool | None = None,
+    fused: bool | None = None,
+    set_to_none: bool = True,
+    clip_grad_norm: float | None = None,
+    accumulate: int = 1,
+    steps: int = 2,
+    grad: str = "no_grad",
+    strict: bool = False,
+    timeline: bool = False,
+) -> Report:
+    """The peak memory of a model's training step or inference, before anything runs.
+
+    Args:
+        model: any nn.Module, on any device; it is left as it was.
+        inputs: a tensor, a tuple of positional arguments, a dict of keyword arguments, or
+            specs such as ``graphmem.spec("32x3x224x224")``. Small tensors with data keep
+            their values, of all others only size and dtype are read.
+        kwargs: keyword arguments; ``inputs`` then holds the positional ones alone.
+        mode: ``"training"`` or ``"inference"``.
+        loss: a callable of the model's output; by default the output's ``.loss``, else the
+            mean of its floating-point tensors.
+        optimizer: a name (``"adamw"``, ``"sgd+momentum"``), a class of torch.optim, or a
+            callable of the parameters.
+        precision: ``"fp32"``, ``"bf16"`` or ``"fp16"`` convert the model; ``"amp-bf16"``
+            and ``"amp-fp16"`` autocast. None keeps the model's own dtypes.
+        target: ``"cuda"`` rounds to the allocator's blocks, ``"cpu"`` counts bytes as a
+            real run on the CPU does.
+        foreach: as in torch.optim; None: PyTorch's own choice on the target.
+        fused: as ``foreach``.
+        set_to_none: of ``zero_grad``.
+        clip_grad_norm: the norm to clip gradients to, None for no clipping.
+        accumulate: micro-batches per step.
+        steps: how many steps to simulate; from the second on optimizer states exist.
+        grad: of an inference: ``"no_grad"``, ``"inference_mode"`` or ``"enabled"``.
+        strict: refuse what would have to be assumed.
+        timeline: list every operation in ``report.timeline``.
+
+    Returns:
+        The report; all sizes are integers of bytes.
+
+    Raises:
+        GraphmemError: in one line, if an argument or the model can't be used.
+    """
+    options = make_options(
+        mode=mode,
+        target=target,
+        precision=precision,
+        optimizer=_optimizer_name(optimizer),
+        foreach=foreach,
+        fused=fused,
+        set_to_none=set_to_none,
+        clip_grad_norm=clip_grad_norm,
+        accumulate=accumulate,
+        steps=steps,
+        grad=grad,
+        strict=strict,
+    )
+    call = as_call(inputs, kwargs)
+    return analyze_call(
+        model, call, options, loss=loss, optimizer=optimizer, kind="module", timeline=timeline
+    )
+
+
+def analyze_call(
+    model: nn.Module,
+    call: Call,
+    options: Options,
+    *,
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: Optimizer = "adamw",
+    kind: str = "module",
+    name: str | None = None,
+    timeline: bool = False,
+) -> Report:
+    """As ``analyze``, with resolved options and a call ``(args, kwargs)``."""
+    _check_supported(options)
+    parameters = list(model.parameters())
+    counts = (
+        sum(p.numel() for p in parameters),
+        sum(p.numel() for p in parameters if p.requires_grad),
+    )
+    schedule, traced = trace_model(model, call, options, loss, optimizer)
+    subject = _report.Subject(
+        kind, name or type(model).__name__, *counts, info(traced, parameter_names(model))
+    )
+    return summarize(
+        schedule, subject, options, options.to_dict(), torch.__version__.split("+")[0], timeline
+    )
+
+
+def record(
+    step: Callable[[], Any],
+    steps: int = 2,
+    *,
+    target: str = "cuda",
+    strict: bool = False,
+    timeline: bool = False,
+) -> Report:
+    """The peak memory of any callable that runs the user's own loop.
+
+    The models and optimizers that the callable reaches (its closure, the globals it names,
+    its ``self``) are live from the start and are left as they were. What else it changes
+    in Python (counters, lists, schedulers) stays changed; tensors that it kept from the
+    run come back as meta tensors.
+
+    Args:
+        step: called without arguments, ``steps`` times.
+        steps: how many times.
+        target: as for ``analyze``.
+        strict: refuse what would have to be assumed.
+        timeline: list every operation in ``report.timeline``.
+
+    Raises:
+        GraphmemError: in one line, if the callable fails.
+    """
+    from graphmem.trace.reach import reachable
+
+    options = make_options(mode="training", target=target, steps=steps, strict=strict)
+    parameters = {
+        id(p): p for _, module in reachable(step).modules for p in module.parameters()
+    }.values()
+    subject = _report.Subject(
+        kind="callable",
+        name=getattr(step, "__qualname__", type(step).__name__),
+        parameters=sum(p.numel() for p in parameters),
+        trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
+        inputs=(),
+    )
+    schedule = trace_callable(step, options)
+    shown = {"target": str(options.target), "steps": steps, "strict": strict}
+    return summarize(
+        schedule, subject, options, shown, torch.__version__.split("+")[0], timeline
+    )
+
+
+def make_options(**values: Any) -> Options:
+    """Options from what a user gave, checked.
+
+    Raises:
+        UsageError: naming the option, with the nearest choice.
+    """
+    values["mode"] = choice(Mode, values.get("mode", "training"), "mode")
+    values["target"] = choice(Target, values.get("target", "cuda"), "target")
+    if values.get("precision") is not None:
+        values["precision"] = choice(Precision, values["precision"], "precision")
+    if values.get("grad", "no_grad") not in ("no_grad", "inference_mode", "enabled"):
+        raise UsageError(f"grad: {values['grad']!r} is not no_grad, inference_mode or enabled")
+    for name in ("accumulate", "steps"):
+        if values.get(name, 1) < 1:
+            raise UsageError(f"{name} must be 1 or more, not {values[name]}")
+    return Options(**values)
+
+
+def _check_supported(options: Options) -> None:
+    if options.precision in (Precision.AMP_BF16, Precision.AMP_FP16) and (
+        options.target is Target.CUDA
+    ):
+        raise UsageError(
+            f"precision {options.precision}: autocast is modelled for --target cpu only in this "
+            "version; bf16 and fp16 convert the model on either target"
+        )
+
+
+def _optimizer_name(optimizer: Optimizer) -> str:
+    return optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "custom")

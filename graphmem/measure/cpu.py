@@ -1,0 +1,135 @@
+"""Verification on the CPU: a real run under the profiler beside the prediction."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from graphmem import liveness
+from graphmem.allocator import block_bytes
+from graphmem.analysis import Optimizer, make_options
+from graphmem.errors import UsageError
+from graphmem.measure.profile import profiled
+from graphmem.measure.stream import Scratch, peak_of, scratch_of, unmatched, without
+from graphmem.options import Options, Target
+from graphmem.schedule import Schedule
+from graphmem.trace.inputs import Call, as_call, named, real_input, replace
+from graphmem.trace.run import explained, kept_modes, model_dtype, trace_model
+from graphmem.trace.step import Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A prediction beside a real run; sizes are bytes.
+
+    ``difference_bytes`` is measured minus predicted. ``scratch`` lists by operator what
+    the real kernels allocated for themselves; ``unexplained_bytes`` is what the measured
+    peak would still differ by without that scratch.
+    """
+
+    predicted_peak_bytes: int
+    measured_peak_bytes: int
+    scratch: tuple[Scratch, ...]
+    unexplained_bytes: int
+
+    @property
+    def difference_bytes(self) -> int:
+        return self.measured_peak_bytes - self.predicted_peak_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values: ``{predicted, measured, difference, explained}``."""
+        return {
+            "predicted": {"peak_bytes": self.predicted_peak_bytes},
+            "measured": {"peak_bytes": self.measured_peak_bytes},
+            "difference": {
+                "peak_bytes": self.difference_bytes,
+                "unexplained_bytes": self.unexplained_bytes,
+            },
+            "explained": [asdict(row) for row in self.scratch],
+        }
+
+
+def verify(
+    model: nn.Module,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: Optimizer = "adamw",
+    **options: Any,
+) -> Verification:
+    """Run a model's steps for real on the CPU and compare the peak with the prediction.
+
+    Takes what ``graphmem.analyze`` takes. The model is copied and left as it was; it must
+    have its weights in memory.
+
+    Raises:
+        UsageError: if the model lies on the meta device.
+    """
+    resolved = make_options(**{**options, "target": "cpu"})
+    return verify_call(model, as_call(inputs, kwargs), resolved, loss=loss, optimizer=optimizer)
+
+
+def verify_call(
+    model: nn.Module,
+    call: Call,
+    options: Options,
+    *,
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: Optimizer = "adamw",
+) -> Verification:
+    """As ``verify``, with resolved options and a call ``(args, kwargs)``."""
+    if any(t.is_meta for t in (*model.parameters(), *model.buffers())):
+        raise UsageError("verify needs real weights: build the model on the CPU, not on meta")
+    dtype = model_dtype(options)
+    real = copy.deepcopy(model).to(device="cpu", dtype=dtype)
+    real_call: Call = replace(call, lambda leaf: real_input(leaf, dtype))
+    schedule, _ = trace_model(real, real_call, options, loss, optimizer)
+    loop = Loop(real, *real_call, options, loss, optimizer)
+    start = resident_bytes(real, real_call)
+    with explained(), kept_modes(real):
+        events = profiled(lambda: _run(loop, options))
+    return compare(schedule, events, start)
+
+
+def _run(loop: Loop, options: Options) -> None:
+    loop.prepare()
+    for _ in range(options.steps):
+        loop.step()
+
+
+def compare(schedule: Schedule, events: list[Any], start: int) -> Verification:
+    """A predicted schedule beside the events of a real run.
+
+    Args:
+        start: bytes that were live before the first event.
+    """
+    predicted = liveness.measure(schedule, lambda s: block_bytes(s.nbytes, Target.CPU))
+    sizes = [schedule.storages[i].nbytes for op in schedule.operations for i in op.allocates]
+    extra = unmatched(events, [nbytes for nbytes in sizes if nbytes])
+    peak, at = peak_of(events, start)
+    bare, _ = peak_of(without(events, extra), start)
+    return Verification(
+        predicted_peak_bytes=predicted.peak_bytes,
+        measured_peak_bytes=peak,
+        scratch=tuple(scratch_of(events, extra, at)),
+        unexplained_bytes=bare - predicted.peak_bytes,
+    )
+
+
+def resident_bytes(model: nn.Module, call: Call) -> int:
+    """The bytes of all storages that stand in memory before the first step."""
+    tensors: Iterable[Tensor] = (
+        *model.parameters(),
+        *(p.grad for p in model.parameters() if p.grad is not None),
+        *model.buffers(),
+        *(tensor for _, tensor in named(call, [])),
+    )
+    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in tensors}
+    return sum(storage.nbytes() for storage in storages.values())
+
+

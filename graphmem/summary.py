@@ -1,0 +1,240 @@
+"""From a schedule to a report: every number in it is derived here, none in a renderer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import graphmem
+from graphmem import liveness
+from graphmem.allocator import block_bytes
+from graphmem.liveness import Lifetimes, Liveness
+from graphmem.options import Options, Target
+from graphmem.report import (
+    BREAKDOWN,
+    Holder,
+    Layer,
+    Peak,
+    Report,
+    Step,
+    Subject,
+    TimelinePoint,
+    UnknownItem,
+)
+from graphmem.schedule import TOP_LEVEL, Category, Module, Phase, Schedule, Storage
+
+HOLDERS = 100
+"""How many of the largest holders a report lists."""
+
+
+def summarize(
+    schedule: Schedule,
+    subject: Subject,
+    options: Options,
+    created_from: Mapping[str, Any],
+    torch_version: str,
+    timeline: bool = False,
+) -> Report:
+    """The report on a schedule.
+
+    Args:
+        created_from: the options as the report shows them.
+        timeline: list every operation with its live bytes.
+    """
+    return _Summary(schedule, options).report(subject, created_from, torch_version, timeline)
+
+
+class _Summary:
+    """The numbers that several parts of a report share."""
+
+    def __init__(self, schedule: Schedule, options: Options) -> None:
+        self.schedule = schedule
+        self.target = options.target
+        self.live = liveness.measure(schedule, self.size)
+        self.at_peak = liveness.live_at(schedule, self.live.peak_index)
+
+    def on_device(self, storage: Storage) -> bool:
+        return self.target is Target.CPU or not storage.host
+
+    def size(self, storage: Storage) -> int:
+        return block_bytes(storage.nbytes, self.target) if self.on_device(storage) else 0
+
+    def requested(self, storage: Storage) -> int:
+        return storage.nbytes if self.on_device(storage) else 0
+
+    def report(
+        self,
+        subject: Subject,
+        created_from: Mapping[str, Any],
+        torch_version: str,
+        timeline: bool,
+    ) -> Report:
+        at = self.live.peak_index
+        best = liveness.measure(self.schedule, self.size, Lifetimes.LAST_USE)
+        return Report(
+            subject=subject,
+            created_from=created_from,
+            peak=self.peak(),
+            steps=tuple(_steps(self.schedule, self.live)),
+            breakdown=self.breakdown(),
+            layers=tuple(self.layers()),
+            holders=tuple(self.holders()),
+            unknown=tuple(
+                UnknownItem(u.what, u.where, u.assumed, u.bytes) for u in self.schedule.unknown
+            ),
+            idle_bytes=sum(self.size(s) for s in liveness.idle(self.at_peak, at)),
+            last_use_peak_bytes=best.peak_bytes,
+            graphmem=graphmem.__version__,
+            torch=torch_version,
+            timeline=self.timeline() if timeline else None,
+        )
+
+    def peak(self) -> Peak:
+        op = self.schedule.operations[self.live.peak_index]
+        requested = liveness.measure(self.schedule, self.requested)
+        return Peak(
+            requested_bytes=requested.peak_bytes,
+            allocated_bytes=self.live.peak_bytes,
+            reserved_bytes=None,
+            device_bytes=None,
+            step=op.step,
+            phase=str(op.phase),
+            op=op.target,
+            op_index=op.index,
+            module=op.module,
+            source=op.source,
+        )
+
+    def breakdown(self) -> dict[str, int]:
+        total = dict.fromkeys(BREAKDOWN, 0)
+        for storage in self.at_peak:
+            requested = self.requested(storage)
+            total[str(storage.category)] += requested
+            total["allocator_slack"] += self.size(storage) - requested
+        total["workspaces"] = self.schedule.operations[self.live.peak_index].scratch_bytes
+        return total
+
+    def holders(self) -> list[Holder]:
+        largest = sorted(self.at_peak, key=lambda s: (-self.size(s), s.id))[:HOLDERS]
+        return [self._holder(s) for s in largest if self.size(s)]
+
+    def _holder(self, storage: Storage) -> Holder:
+        is_idle = storage.last_use < self.live.peak_index
+        return Holder(
+            bytes=self.size(storage),
+            shape=storage.shape,
+            dtype=storage.dtype,
+            category=str(storage.category),
+            op=storage.op,
+            module=storage.module,
+            source=storage.source,
+            born=storage.born,
+            last_use=storage.last_use,
+            freed=storage.freed,
+            idle_bytes=self.size(storage) if is_idle else 0,
+        )
+
+    def layers(self) -> list[Layer]:
+        """One row for every module that owns bytes or runs operations of its own."""
+        held, saved, sums = self._bytes_by_module()
+        peaks = _phase_peaks(self.schedule, self.live)
+        named = {m.path: m for m in self.schedule.modules}
+        used = {*held, *saved, *(path for path, _ in sums), *(path for path, _ in peaks)}
+        paths = [p for p in named if p in used] + sorted(used - named.keys())
+        return [
+            _layer(named.get(path) or Module(path, "", 0, 0, 0, 0), held, saved, sums, peaks)
+            for path in paths
+        ]
+
+    def _bytes_by_module(
+        self,
+    ) -> tuple[dict[str, int], dict[str, int], dict[tuple[str, Category], int]]:
+        held: dict[str, int] = defaultdict(int)
+        for storage in self.at_peak:
+            if self.size(storage):
+                held[storage.module] += self.size(storage)
+        peak_op = self.schedule.operations[self.live.peak_index]
+        if peak_op.scratch_bytes:
+            held[peak_op.module] += peak_op.scratch_bytes
+        saved: dict[str, int] = defaultdict(int)
+        sums: dict[tuple[str, Category], int] = defaultdict(int)
+        steps = self._step_of_birth()
+        for storage in self.schedule.storages:
+            if storage.saved_by is not None and _is_activation(storage) and steps(storage) <= 1:
+                saved[storage.saved_by] += self.size(storage)
+            if storage.category is Category.OPTIMIZER_STATES or (
+                storage.category is Category.GRADIENTS and steps(storage) <= 1
+            ):
+                if self._outlives_first_update(storage):
+                    sums[storage.module, storage.category] += self.size(storage)
+        return held, saved, sums
+
+    def _step_of_birth(self) -> Any:
+        operations = self.schedule.operations
+        return lambda storage: 0 if storage.born < 0 else operations[storage.born].step
+
+    def _outlives_first_update(self, storage: Storage) -> bool:
+        """States that are replaced by new tensors in each step count once."""
+        return storage.category is Category.GRADIENTS or storage.born < 0 or (
+            self.schedule.operations[storage.born].step == 1
+        )
+
+    def timeline(self) -> tuple[TimelinePoint, ...]:
+        return tuple(
+            TimelinePoint(op.index, str(op.phase), op.target, op.module, nbytes, None)
+            for op, nbytes in zip(self.schedule.operations, self.live.live_bytes, strict=True)
+        )
+
+
+def _is_activation(storage: Storage) -> bool:
+    return storage.category in (Category.SAVED_FOR_BACKWARD, Category.OUTPUTS, Category.INPUTS)
+
+
+def _layer(
+    module: Module,
+    held: Mapping[str, int],
+    saved: Mapping[str, int],
+    sums: Mapping[tuple[str, Category], int],
+    peaks: Mapping[tuple[str, Phase], int],
+) -> Layer:
+    path = module.path
+    return Layer(
+        module=path,
+        type=module.type,
+        calls=module.calls,
+        parameters=module.parameters,
+        parameter_bytes=module.parameter_bytes,
+        output_bytes=module.output_bytes,
+        saved_bytes=saved.get(path, 0),
+        gradient_bytes=sums.get((path, Category.GRADIENTS), 0),
+        optimizer_bytes=sums.get((path, Category.OPTIMIZER_STATES), 0),
+        forward_peak_bytes=peaks.get((path, Phase.FORWARD)),
+        backward_peak_bytes=peaks.get((path, Phase.BACKWARD)),
+        live_at_peak_bytes=held.get(path, 0),
+    )
+
+
+def _phase_peaks(schedule: Schedule, live: Liveness) -> dict[tuple[str, Phase], int]:
+    peaks: dict[tuple[str, Phase], int] = {}
+    for op, nbytes in zip(schedule.operations, live.live_bytes, strict=True):
+        key = (op.module, op.phase)
+        peaks[key] = max(peaks.get(key, 0), nbytes)
+    return peaks
+
+
+def _steps(schedule: Schedule, live: Liveness) -> Iterable[Step]:
+    peaks: dict[int, dict[str, int]] = defaultdict(dict)
+    for op, nbytes in zip(schedule.operations, live.live_bytes, strict=True):
+        phases = peaks[op.step]
+        phases[str(op.phase)] = max(phases.get(str(op.phase), 0), nbytes)
+    for step, phases in sorted(peaks.items()):
+        yield Step(
+            step=step,
+            allocated_bytes=max(phases.values()),
+            reserved_bytes=None,
+            phases={str(phase): phases.get(str(phase)) for phase in Phase},
+        )
+
+
+__all__ = ["HOLDERS", "TOP_LEVEL", "summarize"]

@@ -1,0 +1,90 @@
+"""What a callable can reach: the models and optimizers of the user's own step."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+# Enough for any trainer object; a bound so that a callable that reaches the whole program
+# does not search it all.
+_MOST_OBJECTS = 100_000
+
+
+@dataclass(slots=True)
+class Found:
+    """Root modules with the names they go by, and optimizers."""
+
+    modules: list[tuple[str, nn.Module]] = field(default_factory=list)
+    optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
+
+
+def reachable(step: Callable[..., Any]) -> Found:
+    """The modules and optimizers that a step uses.
+
+    Looked for in its closure, the globals it names, its ``self``, the arguments of a
+    ``functools.partial``, and in the attributes and containers of what is found there. A
+    module inside of a found module is part of it.
+    """
+    modules: dict[int, tuple[str, nn.Module]] = {}
+    optimizers: dict[int, torch.optim.Optimizer] = {}
+    queue: deque[tuple[str, Any]] = deque([("step", step)])
+    seen: set[int] = set()
+    while queue and len(seen) < _MOST_OBJECTS:
+        name, value = queue.popleft()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, nn.Module):
+            modules[id(value)] = (name, value)
+        elif isinstance(value, torch.optim.Optimizer):
+            optimizers[id(value)] = value
+        else:
+            queue.extend(_parts(name, value))
+    inner = {id(m) for _, root in modules.values() for m in root.modules() if m is not root}
+    roots = [pair for key, pair in modules.items() if key not in inner]
+    return Found(roots, list(optimizers.values()))
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, functools.partial):
+        yield name, value.func
+        yield from ((name, item) for item in (*value.args, *value.keywords.values()))
+    elif isinstance(value, types.MethodType):
+        yield name, value.__func__
+        yield "self", value.__self__
+    elif isinstance(value, types.FunctionType):
+        yield from _of_function(value)
+    elif isinstance(value, dict):
+        yield from ((str(key), item) for key, item in list(value.items()))
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        yield from ((f"{name}.{i}", item) for i, item in enumerate(value))
+    elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType):
+        yield from ((str(key), item) for key, item in list(vars(value).items()))
+
+
+def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    for name in _names(code):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    yield from (("default", item) for item in function.__defaults__ or ())
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """The global names in a function and in the functions defined inside of it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)

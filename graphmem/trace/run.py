@@ -1,0 +1,157 @@
+"""Running steps under a session, and turning what fails into one clear line."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from graphmem.errors import GraphmemError, InputError, TraceError, one_line
+from graphmem.options import Options, Precision
+from graphmem.schedule import TOP_LEVEL, Category, Schedule, verify
+from graphmem.trace.inputs import Call, named, replace, stand_in
+from graphmem.trace.optimizers import OptimizerChoice
+from graphmem.trace.place import short_path
+from graphmem.trace.session import Session, disarm_survivors
+from graphmem.trace.step import Loop, Loss
+
+_DTYPES = {
+    Precision.FP32: torch.float32,
+    Precision.BF16: torch.bfloat16,
+    Precision.FP16: torch.float16,
+}
+
+
+def model_dtype(options: Options) -> torch.dtype | None:
+    """The dtype that a precision converts the model to; None leaves it as it is."""
+    return None if options.precision is None else _DTYPES.get(options.precision)
+
+
+def trace_model(
+    model: nn.Module,
+    call: Call,
+    options: Options,
+    loss: Loss | None = None,
+    optimizer: OptimizerChoice = "adamw",
+) -> tuple[Schedule, Call]:
+    """Run a model's steps on hollow tensors.
+
+    Returns:
+        The schedule, and the call with its inputs as the model saw them.
+
+    Raises:
+        TraceError: and others of ``graphmem.errors``, in one line, if the model fails.
+    """
+    dtype = model_dtype(options)
+    session = Session(target=options.target, dtype=dtype, strict=options.strict)
+    args, kwargs = replace(call, lambda leaf: stand_in(leaf, dtype))
+    _check_signature(model, args, kwargs)
+    loop = Loop(model, args, kwargs, options, loss, optimizer)
+    with kept_modes(model), explained(), session.active():
+        session.module(model)
+        for name, tensor in named((args, kwargs), parameter_names(model)):
+            session.recorder.adopt(tensor, Category.INPUTS, TOP_LEVEL, name)
+        loop.prepare()
+        for number in range(1, options.steps + 1):
+            session.recorder.step = number
+            loop.step()
+            session.recorder.claim((loop.output, loop.loss_value), Category.OUTPUTS)
+            session.end_step()
+        schedule = session.schedule()
+    del loop
+    disarm_survivors()
+    verify(schedule)
+    return schedule, (args, kwargs)
+
+
+def trace_callable(step: Callable[[], Any], options: Options) -> Schedule:
+    """Run the user's own step on hollow tensors; see ``graphmem.record``."""
+    from graphmem.trace.reach import reachable
+
+    session = Session(target=options.target, strict=options.strict)
+    found = reachable(step)
+    with explained(), session.active():
+        for name, module in found.modules:
+            session.module(module, name if len(found.modules) > 1 else "")
+        for optimizer in found.optimizers:
+            session.optimizer(optimizer)
+        kept = None
+        for number in range(1, options.steps + 1):
+            session.recorder.step = number
+            kept = step()
+            session.recorder.claim(kept, Category.OUTPUTS)
+            session.end_step()
+        schedule = session.schedule()
+    del kept
+    disarm_survivors()
+    verify(schedule)
+    return schedule
+
+
+@contextmanager
+def kept_modes(model: nn.Module) -> Iterator[None]:
+    """The training flag of every module, as it was afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def parameter_names(model: nn.Module) -> list[str]:
+    """The names of a model's positional arguments."""
+    try:
+        return list(inspect.signature(model.forward).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _check_signature(model: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+    """Refuse a call that the model's forward can't take, naming what is missing."""
+    try:
+        signature = inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InputError(
+            f"{type(model).__name__}.forward{signature}: {error}; "
+            "give inputs as --input NAME=8x128:int64 or inputs= in Python"
+        ) from None
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn an exception of the user's own code into one line that says where it arose."""
+    try:
+        yield
+    except GraphmemError:
+        raise
+    except Exception as error:
+        module = getattr(error, "__graphmem_module__", None)
+        inside = ""
+        if module is not None:
+            path, kind = module
+            inside = f" in module {kind}" if path == TOP_LEVEL else f" in module {path} ({kind})"
+        where = _user_line(error)
+        at = f" at {where}" if where else ""
+        raise TraceError(
+            f"the model failed{inside}{at}: {type(error).__name__}: {one_line(error)}"
+        ) from error
+
+
+def _user_line(error: BaseException) -> str | None:
+    """The innermost line of a traceback outside of torch and graphmem."""
+    from graphmem.trace.place import is_user_file
+
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_user_file(f.filename)]
+    if not frames:
+        return None
+    return f"{short_path(frames[-1].filename)}:{frames[-1].lineno}"

@@ -1,0 +1,123 @@
+"""The default step: what the tutorials write, and inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphmem.errors import TraceError, UsageError
+from graphmem.options import Mode, Options, Precision
+from graphmem.trace.modules import all_tensors
+from graphmem.trace.optimizers import OptimizerChoice, make_optimizer
+
+Loss = Callable[[Any], Tensor]
+
+
+@dataclass(slots=True)
+class Loop:
+    """A model and what it needs to be stepped, as it would stand in a training script.
+
+    The outputs and the loss of a step stay referenced until the next one replaces them.
+    """
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    options: Options
+    loss: Loss | None = None
+    optimizer: OptimizerChoice = "adamw"
+    output: Any = None
+    loss_value: Any = None
+    _optimizer: Any = None
+
+    def prepare(self) -> None:
+        """Set the model's mode and make the optimizer, before the first step."""
+        training = self.options.mode is Mode.TRAINING
+        self.model.train(training)
+        if training:
+            self._optimizer = make_optimizer(self.optimizer, self.model, self.options)
+
+    def step(self) -> None:
+        """Run one step."""
+        if self.options.mode is Mode.TRAINING:
+            self._train()
+        else:
+            self._infer()
+
+    def _train(self) -> None:
+        options = self.options
+        self._optimizer.zero_grad(set_to_none=options.set_to_none)
+        for _ in range(options.accumulate):
+            with _autocast(options):
+                self.output = self.model(*self.args, **self.kwargs)
+                self.loss_value = self._loss_of(self.output)
+            if options.accumulate > 1:
+                self.loss_value = self.loss_value / options.accumulate
+            self.loss_value.backward()
+        if options.clip_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), options.clip_grad_norm)
+        self._optimizer.step()
+
+    def _infer(self) -> None:
+        with _grad_context(self.options.grad), _autocast(self.options):
+            self.output = self.model(*self.args, **self.kwargs)
+
+    def _loss_of(self, output: Any) -> Tensor:
+        value = self.loss(output) if self.loss is not None else default_loss(output)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise UsageError(
+                f"the loss must be a tensor of one element, not {_described(value)}; "
+                "give loss= a callable of the model's output"
+            )
+        if not value.requires_grad:
+            raise UsageError(
+                "the loss does not depend on any parameter that requires a gradient; "
+                "is the whole model frozen? mode='inference' needs no loss"
+            )
+        return value
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"a {type(value).__name__}"
+
+
+def default_loss(output: Any) -> Tensor:
+    """``output.loss`` if there is one, else the mean of the floating-point outputs.
+
+    Raises:
+        TraceError: if the output has neither.
+    """
+    loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if isinstance(loss, Tensor):
+        return loss
+    floats = [t for t in all_tensors(output) if t.is_floating_point() and t.requires_grad]
+    if not floats:
+        raise TraceError(
+            f"the model returned {_described(output)} without a floating-point tensor that "
+            "depends on a parameter: give loss= a callable of the output, or mode='inference'"
+        )
+    total = floats[0].mean()
+    for tensor in floats[1:]:
+        total = total + tensor.mean()
+    return total
+
+
+def _grad_context(name: str) -> AbstractContextManager[Any]:
+    if name == "inference_mode":
+        return torch.inference_mode()
+    return torch.no_grad() if name == "no_grad" else nullcontext()
+
+
+def _autocast(options: Options) -> AbstractContextManager[Any]:
+    """The CPU's own autocast, around forward and loss."""
+    dtypes = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
+    if options.precision not in dtypes:
+        return nullcontext()
+    return torch.autocast("cpu", dtype=dtypes[options.precision])
