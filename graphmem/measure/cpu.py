@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from graphmem.allocator import block_bytes
 from graphmem.analysis import Optimizer, make_options
 from graphmem.errors import UsageError
 from graphmem.measure.profile import profiled
-from graphmem.measure.stream import Scratch, peak_of, scratch_of, unmatched, without
+from graphmem.measure.stream import Event, Scratch, peak_of, scratch_of, unmatched, without
 from graphmem.options import Options, Target
 from graphmem.schedule import Schedule
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
@@ -108,17 +108,38 @@ def compare(schedule: Schedule, events: list[Any], start: int) -> Verification:
     Args:
         start: bytes that were live before the first event.
     """
-    predicted = liveness.measure(schedule, lambda s: block_bytes(s.nbytes, Target.CPU))
-    sizes = [schedule.storages[i].nbytes for op in schedule.operations for i in op.allocates]
-    extra = unmatched(events, [nbytes for nbytes in sizes if nbytes])
+    live = liveness.measure(schedule, lambda s: block_bytes(s.nbytes, Target.CPU))
+    predicted = list(_as_events(schedule))
+    extra, missing = unmatched(events, predicted)
     peak, at = peak_of(events, start)
+    predicted_peak, predicted_at = peak_of(predicted, start)
     bare, _ = peak_of(without(events, extra), start)
+    predicted_bare, _ = peak_of(without(predicted, missing), start)
     return Verification(
-        predicted_peak_bytes=predicted.peak_bytes,
+        predicted_peak_bytes=live.peak_bytes,
         measured_peak_bytes=peak,
-        scratch=tuple(scratch_of(events, extra, at)),
-        unexplained_bytes=bare - predicted.peak_bytes,
+        scratch=(
+            *scratch_of(events, extra, at, "allocated, not predicted"),
+            *scratch_of(predicted, missing, predicted_at, "predicted, not allocated"),
+        ),
+        unexplained_bytes=bare - predicted_bare + predicted_peak - live.peak_bytes,
     )
+
+
+def _as_events(schedule: Schedule) -> Iterator[Event]:
+    """A schedule's own stream of allocations and releases, scratch included."""
+    for op in schedule.operations:
+        namespace, _, rest = op.target.partition(".")
+        path = (f"{namespace}::{rest.split('.')[0]}",)
+        for i in op.allocates:
+            if schedule.storages[i].nbytes:
+                yield Event(schedule.storages[i].nbytes, i, path)
+        if op.scratch_bytes:
+            yield Event(op.scratch_bytes, -1, path)
+            yield Event(-op.scratch_bytes, -1)
+        for i in op.frees:
+            if schedule.storages[i].nbytes:
+                yield Event(-schedule.storages[i].nbytes, i)
 
 
 def resident_bytes(model: nn.Module, call: Call) -> int:

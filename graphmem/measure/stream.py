@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import Any
+
+
+# Operators that others call to get memory; who called them is what is of interest.
+_PLUMBING = frozenset(
+    {"aten::empty", "aten::empty_strided", "aten::empty_like", "aten::resize_", "aten::new_empty"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +28,22 @@ class Event:
 
     @property
     def operator(self) -> str:
-        """The dispatched operator on whose behalf the memory was taken."""
-        operators = [name for name in self.path if "::" in name and "autograd::" not in name]
+        """The operator on whose behalf the memory was taken."""
+        operators = [n for n in self.path if n.startswith("aten::") and n not in _PLUMBING]
         return operators[-1] if operators else (self.path[-1] if self.path else "Python")
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """What one operator allocated beyond the prediction (or less: negative ``count``).
+    """What one operator allocated in a real run beyond the prediction, or did not.
 
-    ``bytes`` is the sum over all of its calls, ``bytes_at_peak`` what was live at the
-    measured peak.
+    ``kind`` is ``"allocated, not predicted"`` or ``"predicted, not allocated"``; ``bytes``
+    is the sum over all of its calls, ``bytes_at_peak`` what of it was live at that
+    stream's own peak.
     """
 
     operator: str
+    kind: str
     count: int
     bytes: int
     bytes_at_peak: int
@@ -54,19 +63,90 @@ def peak_of(events: Sequence[Event], start: int) -> tuple[int, int]:
     return best, at
 
 
-def unmatched(events: Sequence[Event], predicted: Sequence[int]) -> set[int]:
-    """The indices of allocations that a predicted sequence of sizes does not have.
+def unmatched(
+    measured: Sequence[Event], predicted: Sequence[Event]
+) -> tuple[set[int], set[int]]:
+    """The indices of allocations that only one of two streams has.
 
-    Both are in order; what is common is the longest common run of sizes, as ``difflib``
-    finds it.
+    First allocations of the same size by the same operator are paired, in order, then,
+    between those, allocations of the same size; ``difflib`` finds the common runs.
     """
-    allocations = [index for index, event in enumerate(events) if event.nbytes > 0]
-    sizes = [events[index].nbytes for index in allocations]
-    matcher = SequenceMatcher(None, sizes, list(predicted), autojunk=False)
-    found = set(allocations)
-    for block in matcher.get_matching_blocks():
-        found.difference_update(allocations[block.a : block.a + block.size])
-    return found
+    a = [index for index, event in enumerate(measured) if event.nbytes > 0]
+    b = [index for index, event in enumerate(predicted) if event.nbytes > 0]
+    operators = {predicted[index].operator for index in b}
+    a_keys = [(measured[i].nbytes, _by(measured[i], operators)) for i in a]
+    b_keys = [(predicted[i].nbytes, predicted[i].operator) for i in b]
+    extra: set[int] = set()
+    missing: set[int] = set()
+    for a_low, a_high, b_low, b_high in _gaps(a_keys, b_keys):
+        a_sizes = [nbytes for nbytes, _ in a_keys[a_low:a_high]]
+        b_sizes = [nbytes for nbytes, _ in b_keys[b_low:b_high]]
+        for low, high, other_low, other_high in _gaps(a_sizes, b_sizes):
+            extra.update(range(a_low + low, a_low + high))
+            missing.update(range(b_low + other_low, b_low + other_high))
+    _prefer_short_lives(a_keys, extra, _lives(measured))
+    return {a[position] for position in extra}, {b[position] for position in missing}
+
+
+def _by(event: Event, operators: set[str]) -> str:
+    """The innermost operator above an event that a prediction speaks of."""
+    for name in reversed(event.path):
+        if name in operators:
+            return name
+    return event.operator
+
+
+def _gaps(a: list[Any], b: list[Any]) -> Iterator[tuple[int, int, int, int]]:
+    """The ranges of ``a`` and ``b`` that have no match in the other."""
+    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    for tag, a_low, a_high, b_low, b_high in matcher.get_opcodes():
+        if tag != "equal":
+            yield a_low, a_high, b_low, b_high
+
+
+def _lives(events: Sequence[Event]) -> list[int]:
+    """For each allocation in order, how many events it lives."""
+    lives: list[int] = []
+    open_: dict[int, tuple[int, int]] = {}
+    for index, event in enumerate(events):
+        if event.nbytes > 0:
+            open_[event.address] = (len(lives), index)
+            lives.append(len(events) - index)
+        elif event.address in open_:
+            position, born = open_.pop(event.address)
+            lives[position] = index - born
+    return lives
+
+
+def _prefer_short_lives(keys: list[Any], extra: set[int], lives: list[int]) -> None:
+    """Of equal allocations close together, the result outlives the scratch.
+
+    oneDNN's convolution, for one, first allocates the result in its own layout and then
+    once more as it is returned: by size and operator alone they can't be told apart.
+    """
+    for position in sorted(extra):
+        near = range(max(0, position - 8), min(len(keys), position + 9))
+        equal = [p for p in near if p not in extra and keys[p] == keys[position]]
+        shortest = min(equal, key=lambda p: lives[p], default=position)
+        if lives[shortest] < lives[position]:
+            extra.discard(position)
+            extra.add(shortest)
+
+
+def _by(event: Event, operators: set[str]) -> str:
+    """The innermost operator above an event that a prediction speaks of."""
+    for name in reversed(event.path):
+        if name in operators:
+            return name
+    return event.operator
+
+
+def _gaps(a: list[Any], b: list[Any]) -> Iterator[tuple[int, int, int, int]]:
+    """The ranges of ``a``, with those of ``b`` beside them, that have no match."""
+    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    for tag, a_low, a_high, b_low, b_high in matcher.get_opcodes():
+        if tag in ("replace", "delete"):
+            yield a_low, a_high, b_low, b_high
 
 
 def without(events: Sequence[Event], left_out: set[int]) -> list[Event]:
@@ -84,7 +164,9 @@ def without(events: Sequence[Event], left_out: set[int]) -> list[Event]:
     return kept
 
 
-def scratch_of(events: Sequence[Event], extra: set[int], peak_index: int) -> list[Scratch]:
+def scratch_of(
+    events: Sequence[Event], extra: set[int], peak_index: int, kind: str
+) -> list[Scratch]:
     """The unmatched allocations by operator, the ones that matter at the peak first."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     at_peak = _live_at(events, peak_index)
@@ -94,7 +176,7 @@ def scratch_of(events: Sequence[Event], extra: set[int], peak_index: int) -> lis
         row[0] += 1
         row[1] += event.nbytes
         row[2] += event.nbytes if index in at_peak else 0
-    rows = [Scratch(operator, *row) for operator, row in sums.items()]
+    rows = [Scratch(operator, kind, *row) for operator, row in sums.items()]
     return sorted(rows, key=lambda row: (-row.bytes_at_peak, -row.bytes, row.operator))
 
 

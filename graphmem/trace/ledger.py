@@ -47,8 +47,8 @@ class Entry:
     """One storage while it is being recorded; fields as in ``Storage``.
 
     ``known`` says that its real values are there; ``node`` is the sequence number of the
-    autograd node that wrote it last, None outside of backward; ``producer`` is the index
-    of the operation whose result it is.
+    autograd node that wrote it last, None outside of backward; ``forward`` whether forward
+    made it; ``compared`` what a comparison of unknown values is assumed to give.
     """
 
     id: int
@@ -68,6 +68,7 @@ class Entry:
     known: bool = False
     node: int | None = None
     forward: bool = True
+    compared: bool | None = None
     watch: weakref.ref[UntypedStorage] | None = field(default=None, repr=False)
 
     def claim(self, category: Category) -> None:

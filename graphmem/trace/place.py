@@ -21,6 +21,7 @@ _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(graphmem.__file__).parent)
 _NN_MODULES = str(Path(_TORCH, "nn", "modules"))
 _NN_PLUMBING = str(Path(_NN_MODULES, "module.py"))
+_OPTIM = str(Path(_TORCH, "optim"))
 _USER, _NN, _INTERNAL = 0, 1, 2
 _NO_SEQUENCE = 2**63  # AccumulateGrad has sequence number 2**64 - 1
 
@@ -92,15 +93,27 @@ def short_path(filename: str) -> str:
         return filename
 
 
+def asked_by_optimizer() -> str | None:
+    """The line of torch.optim's own code that is running, None if another code is."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if filename.startswith(_OPTIM):
+            return f"{short_path(filename)}:{frame.f_lineno}"
+        if not filename.startswith((_OURS, _TORCH)) or filename.startswith(_NN_MODULES):
+            return None
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
 class Places:
     """Gives each operation its place; see the module's docstring."""
 
     def __init__(self) -> None:
-        self.stack: list[str] = []
+        self.stack: list[str] = []  # paths of the modules whose call is running
         self.parameters: dict[int, str] = {}  # id of a leaf tensor -> its module's path
         self._lines = SourceLines()
         self._origins: dict[int, Place] = {}
-        self._backward_depth: int | None = None
 
     def forward(self) -> Place:
         """The place of an operation of forward, noted for its autograd node."""

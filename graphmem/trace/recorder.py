@@ -19,11 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmem.errors import UnsupportedOpError, ValueNeededError
 from graphmem.schedule import Category, Phase, Unknown
-from graphmem.trace import engine, known, shapes
+from graphmem.trace import engine, known, optimizer_values, shapes, sparse
 from graphmem.trace.hollow import hollow_like, hollow_storage, on_storage
 from graphmem.trace.ledger import Call, Entry, Ledger
 from graphmem.trace.operator import Operator, describe
-from graphmem.trace.place import Place, Places
+from graphmem.trace.place import Place, Places, asked_by_optimizer
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 _RESIZES = frozenset({"aten.resize_", "aten.resize_as_"})
@@ -143,12 +143,14 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         if operator.is_view:
             return func(*args, **kwargs)
+        if sparse.concerns(func, args):
+            return self._sparse_result(func, operator, args, kwargs, place)
         all_known = all(entry.known for entry in inputs)
         if operator.needs_values:
             if all_known:
                 return func(*args, **kwargs)
             if func is _SCALAR:
-                raise self._value_needed(func, place)
+                return self._scalar(args[0], inputs[0], place)
         try:
             meta = shapes.result_on_meta(func, args, kwargs)
         except shapes.NeedsValueError as error:
@@ -160,6 +162,18 @@ class Recorder(TorchDispatchMode):
         if all_known and not operator.is_uninitialised and known.all_small(meta):
             return func(*args, **kwargs)
         return self._hollow_result(operator, args, kwargs, meta)
+
+    def _scalar(self, tensor: Tensor, entry: Entry, place: Place) -> bool | float:
+        """The value of an unknown scalar: an assumption where torch.optim asks for it.
+
+        Optimizers ask whether they have converged (LBFGS) or clip by a norm (Adafactor).
+        """
+        line = asked_by_optimizer()
+        value = optimizer_values.assumed(tensor, entry.compared)
+        if line is None or value is None:
+            raise self._value_needed(_SCALAR, place)
+        self.ledger.note(optimizer_values.note(line))
+        return value
 
     def _hollow_result(
         self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
@@ -181,6 +195,25 @@ class Recorder(TorchDispatchMode):
             )
         ]
         return tuple(results) if many else results[0]
+
+    def _sparse_result(
+        self,
+        func: OpOverload,
+        operator: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        place: Place,
+    ) -> Any:
+        node = torch._C._current_autograd_node()
+        try:
+            if func is sparse.CLONE and node is not None and _accumulates(node):
+                return sparse.shared(args[0])
+            return sparse.result(func, args, kwargs)
+        except shapes.NoShapeRuleError as error:
+            raise UnsupportedOpError(
+                f"operator {operator.name} on sparse tensors is not modelled, at "
+                f"{place.module} ({place.source}); use a dense gradient (sparse=False)"
+            ) from error
 
     def _resize(self, tensor: Tensor, meta: Tensor) -> None:
         """``resize_``: a larger size takes a new allocation and lets the old one go."""
@@ -234,15 +267,22 @@ class Recorder(TorchDispatchMode):
                 found.append(entry)
         return found
 
-    def _stray(self, tensor: Tensor, place: Place) -> Entry:
+    def stray(self, tensor: Tensor, target: str = "torch.tensor") -> None:
+        """Enter a tensor that came into being below the dispatcher."""
+        if torch._C._current_graph_task_id() != -1:
+            self._stray(tensor, self.places.backward(torch._C._current_autograd_node()), target)
+        else:
+            self._stray(tensor, self.places.forward(), target)
+
+    def _stray(self, tensor: Tensor, place: Place, target: str = "torch.tensor") -> Entry:
         """A real tensor that the trace did not make: torch.tensor(...), a constant."""
         index = len(self.ledger.calls)
         entry = self.ledger.enter(
-            tensor, born=index, op=None, module=place.module, source=place.source
+            tensor, born=index, op=target, module=place.module, source=place.source
         )
         entry.known = known.is_real(tensor) and known.is_small(tensor)
         entry.host = True
-        self._call("stray", place, (), (), (entry.id,))
+        self._call(target, place, (), (), (entry.id,))
         return entry
 
     def _enter(
@@ -259,7 +299,7 @@ class Recorder(TorchDispatchMode):
         index = len(self.ledger.calls)
         all_known = all(entry.known for entry in inputs)
         number = None if node is None else node._sequence_nr()
-        accumulating = node is not None and number is not None and number >= 2**63
+        accumulating = node is not None and _accumulates(node)
         forward = not in_backward or bool(self.places.stack)
         allocated = []
         for tensor in known.tensors_in(result):
@@ -271,6 +311,7 @@ class Recorder(TorchDispatchMode):
                     )
                     entry.known = all_known and known.is_real(part)
                     entry.forward = forward
+                    entry.compared = optimizer_values.comparison(operator.name, args)
                     entry.host = bool(inputs) and all(e.host for e in inputs)
                     allocated.append(entry.id)
                 entry.node = number
@@ -324,7 +365,14 @@ class Recorder(TorchDispatchMode):
     def _phase(self) -> Phase:
         if torch._C._current_graph_task_id() != -1:
             return Phase.BACKWARD
-        return Phase.OPTIMIZER if self.optimizing else Phase.FORWARD
+        if self.optimizing and not self.places.stack:  # LBFGS calls the model in its step
+            return Phase.OPTIMIZER
+        return Phase.FORWARD
+
+
+def _accumulates(node: torch.autograd.graph.Node) -> bool:
+    """Whether a node is an AccumulateGrad, the end of the graph at a leaf."""
+    return node.name() == "torch::autograd::AccumulateGrad"
 
 
 def _argument(

@@ -27,6 +27,7 @@ from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.hollow import is_hollow
 from graphmem.trace.modules import ModuleCalls, category_of
 from graphmem.trace.recorder import Recorder
+from graphmem.trace.rng import states_recorded
 from graphmem.trace.saved import saved_tensors
 
 
@@ -99,6 +100,7 @@ class Session:
             stack.enter_context(self._optimizer_hooks())
             stack.enter_context(self.modules.watch())
             stack.enter_context(values.asked_for(self.recorder))
+            stack.enter_context(states_recorded(self.recorder))
             stack.enter_context(self.recorder)
             self.recorder.calibrate()
             stack.enter_context(saved_tensors(self.recorder))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +51,16 @@ class Loop:
             self._infer()
 
     def _train(self) -> None:
+        if needs_closure(self._optimizer):
+            self._optimizer.step(self._closure)
+            return
+        self._closure()
+        if self.options.clip_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm)
+        self._optimizer.step()
+
+    def _closure(self) -> Tensor:
+        """zero_grad, and for each micro-batch forward, loss and backward."""
         options = self.options
         self._optimizer.zero_grad(set_to_none=options.set_to_none)
         for _ in range(options.accumulate):
@@ -59,9 +70,7 @@ class Loop:
             if options.accumulate > 1:
                 self.loss_value = self.loss_value / options.accumulate
             self.loss_value.backward()
-        if options.clip_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), options.clip_grad_norm)
-        self._optimizer.step()
+        return cast(Tensor, self.loss_value)
 
     def _infer(self) -> None:
         with _grad_context(self.options.grad), _autocast(self.options):
@@ -80,6 +89,12 @@ class Loop:
                 "is the whole model frozen? mode='inference' needs no loss"
             )
         return value
+
+
+def needs_closure(optimizer: Any) -> bool:
+    """Whether an optimizer evaluates the model itself, as LBFGS does."""
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def _described(value: object) -> str:
