@@ -1,0 +1,176 @@
+"""The sentences above and below the tables, shared by the terminal and markdown.
+
+``mark`` sets a name (an operator, a module, a file) apart from the sentence around it:
+``str`` leaves it as it is, markdown makes it a code span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from graphmem.as_text import format_bytes, format_count, format_tensor
+from graphmem.render.rows import LayerRows
+from graphmem.report import Report, Step, Subject, UnknownItem
+
+Mark = Callable[[str], str]
+Fact = tuple[str, str]
+"""A label and what there is to say about it."""
+
+_MOST_INPUTS = 6
+
+_DEFAULTS: Mapping[str, Any] = {
+    "accumulate": 1,
+    "checkpoint": None,
+    "clip_grad_norm": None,
+    "zero": 0,
+    "ranks": 1,
+    "offload": False,
+    "alloc_conf": None,
+}
+"""Options that are told only where they differ from these."""
+
+
+def peak_size(report: Report) -> str:
+    """The answer in three words: ``Peak 14.31 GiB allocated``."""
+    return f"Peak {format_bytes(report.peak.allocated_bytes)} allocated"
+
+
+def peak_moment(report: Report, mark: Mark = str) -> str:
+    """When the peak is and who runs: step, phase, operator, module and source line."""
+    peak = report.peak
+    when = [f"step {peak.step}"] if len(report.steps) > 1 else []
+    when += [peak.phase] if peak.phase else []
+    who = origin(peak.op, peak.module, peak.source, mark)
+    return ", ".join([f"in {', '.join(when)}"] * bool(when) + [f"at {who}"] * bool(peak.op))
+
+
+def origin(op: str | None, module: str, source: str | None, mark: Mark = str) -> str:
+    """Where something comes from: ``aten.mm of layers.0 (model.py:12)``."""
+    place = f"{mark(op)} of {mark(module)}" if op else mark(module)
+    return f"{place} ({mark(source)})" if source else place
+
+
+def facts(report: Report, mark: Mark = str) -> tuple[Fact, ...]:
+    """What stands between the headline and the tables, without what there is nothing of."""
+    return (
+        ("Model", _model(report.subject, mark)),
+        *_inputs(report.subject, mark),
+        *_run(report.created_from, mark),
+        ("Memory", _memory(report)),
+        *_device(report, mark),
+        *_fits(report, mark),
+        *_steps(report),
+        *_idle(report),
+    )
+
+
+def unknown_item(item: UnknownItem, mark: Mark = str, plain: Mark = str) -> str:
+    """An assumption in one sentence; ``plain`` treats what is not a name."""
+    size = "" if item.bytes is None else f" ({format_bytes(item.bytes)})"
+    where = f" at {mark(item.where)}" if item.where else ""
+    return f"{plain(item.what)}{where}: assumed {plain(item.assumed)}{size}"
+
+
+def category_name(category: str) -> str:
+    """A category as words: ``saved for backward``."""
+    return category.replace("_", " ")
+
+
+def layers_title(layers: LayerRows) -> str:
+    """``Layers``, and how to see all of them where they are collapsed."""
+    if layers.depth >= layers.full_depth:
+        return "Layers"
+    more = f"--depth {layers.full_depth} shows all {layers.full_count} rows"
+    return f"Layers, summed to depth {layers.depth} ({more})"
+
+
+def _model(subject: Subject, mark: Mark) -> str:
+    count = f"{format_count(subject.parameters)} parameters"
+    if subject.trainable_parameters != subject.parameters:
+        count += f" ({format_count(subject.trainable_parameters)} trainable)"
+    return f"{mark(subject.name)}, {count}"
+
+
+def _inputs(subject: Subject, mark: Mark) -> Iterator[Fact]:
+    shown = subject.inputs[:_MOST_INPUTS]
+    texts = [mark(f"{i.name} {format_tensor(i.dtype, i.shape)}".strip()) for i in shown]
+    if more := len(subject.inputs) - len(shown):
+        texts.append(f"and {more} more")
+    if texts:
+        yield "Inputs", ", ".join(texts)
+
+
+def _run(options: Mapping[str, Any], mark: Mark) -> Iterator[Fact]:
+    """The options that decide the numbers, those of a training only where there is one."""
+    training = options.get("mode") == "training"
+    steps = options.get("steps") if training else None
+    keys = ("optimizer", "precision", "target") if training else ("precision", "target")
+    texts = [
+        str(options.get("mode") or ""),
+        *(mark(str(options[key])) for key in keys if options.get(key)),
+        *(
+            _option(key, options[key], mark)
+            for key, default in _DEFAULTS.items()
+            if options.get(key, default) not in (None, "", default)
+        ),
+        f"{steps} step{'s' if steps > 1 else ''}" if steps else "",
+    ]
+    if text := ", ".join(filter(None, texts)):
+        yield "Run", text
+
+
+def _option(key: str, value: Any, mark: Mark) -> str:
+    words = key.replace("_", " ")
+    return words if value is True else f"{words} {mark(str(value))}"
+
+
+def _memory(report: Report) -> str:
+    peak = report.peak
+    sizes = [f"{format_bytes(peak.requested_bytes)} requested"]
+    sizes.append(f"{format_bytes(peak.allocated_bytes)} allocated")
+    if peak.reserved_bytes is not None:
+        sizes.append(f"{format_bytes(peak.reserved_bytes)} reserved")
+    if peak.device_bytes is not None:
+        low, high = map(format_bytes, peak.device_bytes)
+        sizes.append(f"{low if low == high else f'{low} to {high}'} in nvidia-smi")
+    return ", ".join(sizes)
+
+
+def _steps(report: Report) -> Iterator[Fact]:
+    several = len(report.steps) > 1
+    for step in report.steps:
+        phases = [(name, size) for name, size in step.phases.items() if size is not None]
+        if several or len(phases) > 1:
+            yield f"Step {step.step}" if several else "Step", _step(step, phases)
+
+
+def _step(step: Step, phases: list[tuple[str, int]]) -> str:
+    text = ", ".join(f"{name} {format_bytes(size)}" for name, size in phases)
+    return f"{format_bytes(step.allocated_bytes)}" + (f" ({text})" if text else "")
+
+
+def _idle(report: Report) -> Iterator[Fact]:
+    if report.idle_bytes > 0:
+        size = format_bytes(report.idle_bytes)
+        yield "Idle", f"{size} of the peak is idle: held although no later operation reads it"
+    bound = format_bytes(report.last_use_peak_bytes)
+    yield "Last use", f"{bound} would be the peak if every tensor were freed at its last use"
+
+
+def _device(report: Report, mark: Mark) -> Iterator[Fact]:
+    if report.device is not None:
+        name, arch = mark(str(report.device["name"])), mark(str(report.device.get("arch") or ""))
+        capacity = format_bytes(report.device["capacity_bytes"])
+        yield "Device", f"{name}{f' ({arch})' if arch else ''} of {capacity}"
+
+
+def _fits(report: Report, mark: Mark) -> Iterator[Fact]:
+    for name, fit in report.fits.items():
+        spare, where = fit.get("headroom_bytes"), fit.get("out_of_memory_at")
+        text = f"{mark(name)}: {'yes' if fit['fits'] else 'no'}"
+        if spare is not None:
+            text += f", {format_bytes(abs(spare))} {'to spare' if spare >= 0 else 'too much'}"
+        if where:
+            text += f", out of memory at {mark(str(where))}"
+        yield "Fits", text

@@ -1,0 +1,1 @@
+"""Tests of the renderers, and the reports they are shown."""
