@@ -22,7 +22,7 @@ from graphmem.report import (
     TimelinePoint,
     UnknownItem,
 )
-from graphmem.schedule import TOP_LEVEL, Category, Module, Phase, Schedule, Storage
+from graphmem.schedule import Category, Module, Phase, Schedule, Storage
 
 HOLDERS = 100
 """How many of the largest holders a report lists."""
@@ -136,12 +136,12 @@ class _Summary:
         )
 
     def layers(self) -> list[Layer]:
-        """One row for every module that owns bytes or runs operations of its own."""
+        """One row for every module, and for whatever else holds bytes."""
         held, saved, sums = self._bytes_by_module()
         peaks = _phase_peaks(self.schedule, self.live)
         named = {m.path: m for m in self.schedule.modules}
         used = {*held, *saved, *(path for path, _ in sums), *(path for path, _ in peaks)}
-        paths = [p for p in named if p in used] + sorted(used - named.keys())
+        paths = [*named, *sorted(used - named.keys())]
         return [
             _layer(named.get(path) or Module(path, "", 0, 0, 0, 0), held, saved, sums, peaks)
             for path in paths
@@ -235,6 +235,3 @@ def _steps(schedule: Schedule, live: Liveness) -> Iterable[Step]:
             reserved_bytes=None,
             phases={str(phase): phases.get(str(phase)) for phase in Phase},
         )
-
-
-__all__ = ["HOLDERS", "TOP_LEVEL", "summarize"]

@@ -1,0 +1,32 @@
+"""The commands of the command line, one a file, each imported when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import Protocol
+
+from graphmem.errors import ExitCode
+
+COMMANDS = {
+    "analyze": "graphmem.commands.analyze:Analyze",
+    "verify": "graphmem.commands.verify:Verify",
+}
+"""Name of a command -> where its class is."""
+
+
+class Command(Protocol):
+    """A command. Its docstring is its help text; importing it must not import torch."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> ExitCode:
+        """Do it."""
+
+
+def load(name: str) -> Command:
+    """The command of a name."""
+    module, _, cls = COMMANDS[name].partition(":")
+    command: Command = getattr(import_module(module), cls)()
+    return command

@@ -122,7 +122,7 @@ def compare(schedule: Schedule, events: list[Any], start: int) -> Verification:
             *scratch_of(events, extra, at, "allocated, not predicted"),
             *scratch_of(predicted, missing, predicted_at, "predicted, not allocated"),
         ),
-        unexplained_bytes=bare - predicted_bare + predicted_peak - live.peak_bytes,
+        unexplained_bytes=min(peak - predicted_peak, bare - predicted_bare, key=abs),
     )
 
 

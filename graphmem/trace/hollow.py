@@ -13,6 +13,7 @@ and the recorder answers every operator itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,6 +44,22 @@ def hollow_like(meta: Tensor) -> Tensor:
     """A hollow tensor with the layout of ``meta``, on a storage of its own."""
     storage = hollow_storage(meta.untyped_storage().nbytes())
     return on_storage(storage, meta.size(), meta.stride(), meta.dtype, meta.storage_offset())
+
+
+def hollow_results(value: Any) -> Any:
+    """Nested ``shapes.Layout`` as hollow tensors; those of one alias share a storage."""
+    return _hollow(value, {})
+
+
+def _hollow(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
+    if isinstance(value, list):
+        return [_hollow(item, storages) for item in value]
+    if not hasattr(value, "alias"):
+        return value
+    storage = storages.get(value.alias)
+    if storage is None:
+        storage = storages[value.alias] = hollow_storage(value.nbytes)
+    return on_storage(storage, value.size, value.stride, value.dtype, value.offset)
 
 
 def twin(tensor: Tensor) -> Tensor:

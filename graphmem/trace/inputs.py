@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graphmem.errors import InputError
 from graphmem.report import InputInfo
-from graphmem.sources.inputs import InputSpec
+from graphmem.sources.inputs import InputSpec, as_inputs
 from graphmem.trace import known
 from graphmem.trace.hollow import hollow_like, twin
 
@@ -23,18 +23,19 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 def as_call(inputs: Any, kwargs: Mapping[str, Any] | None) -> Call:
     """Positional and keyword arguments, from what ``analyze`` takes as ``inputs``.
 
-    A dict without ``kwargs`` is keyword arguments; a tuple or list is positional; anything
-    else is the one positional argument.
+    With ``kwargs``, ``inputs`` holds the positional arguments alone; else see
+    ``sources.inputs.as_inputs``.
     """
+    if kwargs is None:
+        made = as_inputs(inputs)
+        return made.args, dict(made.kwargs)
+    return _positional(inputs), as_inputs(dict(kwargs)).kwargs
+
+
+def _positional(inputs: Any) -> tuple[Any, ...]:
     if inputs is None:
-        return (), dict(kwargs or {})
-    if kwargs is None and isinstance(inputs, dict | UserDict):
-        return (), dict(inputs)
-    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
-        return inputs, dict(kwargs or {})
-    if isinstance(inputs, list):
-        return tuple(inputs), dict(kwargs or {})
-    return (inputs,), dict(kwargs or {})
+        return ()
+    return as_inputs(inputs if type(inputs) in (tuple, list) else (inputs,)).args
 
 
 def replace(value: Any, leaf: Callable[[Any], Any]) -> Any:

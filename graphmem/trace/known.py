@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from graphmem.trace.hollow import is_hollow
+from graphmem.trace.shapes import Layout
 
 # How many elements are worth computing. An integer mask of 2,048 x 2,048 positions still
 # is (16 to 32 MiB); activations are not. Trades time and our own memory for fewer
@@ -23,8 +24,12 @@ MOST_FLOAT_ELEMENTS = 1 << 16
 
 def is_small(tensor: Tensor) -> bool:
     """Whether a tensor's values are worth keeping, by its dtype and number of elements."""
-    floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-    return tensor.numel() <= (MOST_FLOAT_ELEMENTS if floating else MOST_ELEMENTS)
+    return _is_small(tensor.numel(), tensor.dtype)
+
+
+def _is_small(numel: int, dtype: torch.dtype) -> bool:
+    floating = dtype.is_floating_point or dtype.is_complex
+    return numel <= (MOST_FLOAT_ELEMENTS if floating else MOST_ELEMENTS)
 
 
 def is_real(tensor: Tensor) -> bool:
@@ -32,9 +37,18 @@ def is_real(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not is_hollow(tensor)
 
 
-def all_small(value: Any) -> bool:
-    """Whether every tensor in an operator's result is small."""
-    return all(is_small(tensor) for tensor in tensors_in(value))
+def all_small(layout: Any) -> bool:
+    """Whether every tensor in the layout of an operator's result is small."""
+    return all(_is_small(item.numel, item.dtype) for item in layouts_in(layout))
+
+
+def layouts_in(value: Any) -> Iterator[Layout]:
+    """The layouts in nested lists and tuples."""
+    if isinstance(value, Layout):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from layouts_in(item)
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

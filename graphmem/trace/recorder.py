@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from graphmem.errors import UnsupportedOpError, ValueNeededError
 from graphmem.schedule import Category, Phase, Unknown
 from graphmem.trace import engine, known, optimizer_values, shapes, sparse
-from graphmem.trace.hollow import hollow_like, hollow_storage, on_storage
+from graphmem.trace.hollow import hollow_results, hollow_storage, on_storage
 from graphmem.trace.ledger import Call, Entry, Ledger
 from graphmem.trace.operator import Operator, describe
 from graphmem.trace.place import Place, Places, asked_by_optimizer
@@ -46,6 +46,7 @@ class Recorder(TorchDispatchMode):
         self._strict = strict
         self._paused = 0
         self._sums = engine.GradientSums()
+        self._shapes = shapes.Shapes()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -152,16 +153,16 @@ class Recorder(TorchDispatchMode):
             if func is _SCALAR:
                 return self._scalar(args[0], inputs[0], place)
         try:
-            meta = shapes.result_on_meta(func, args, kwargs)
+            layout = self._shapes.of(func, args, kwargs)
         except shapes.NeedsValueError as error:
             if all_known:
                 return func(*args, **kwargs)
             raise self._value_needed(func, place) from error
         except shapes.NoShapeRuleError as error:
-            meta = self._assumed(func, operator, args, kwargs, place, error)
-        if all_known and not operator.is_uninitialised and known.all_small(meta):
+            layout = self._assumed(func, operator, args, kwargs, place, error)
+        if all_known and not operator.is_uninitialised and known.all_small(layout):
             return func(*args, **kwargs)
-        return self._hollow_result(operator, args, kwargs, meta)
+        return self._hollow_result(operator, args, kwargs, layout)
 
     def _scalar(self, tensor: Tensor, entry: Entry, place: Place) -> bool | float:
         """The value of an unknown scalar: an assumption where torch.optim asks for it.
@@ -176,25 +177,24 @@ class Recorder(TorchDispatchMode):
         return value
 
     def _hollow_result(
-        self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
+        self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], layout: Any
     ) -> Any:
-        """Results with the layout of ``meta``; written arguments are returned themselves."""
-        if not operator.returns_written:
+        """Hollow results of a layout; arguments that are written and returned are themselves."""
+        returns = operator.returns_written
+        if not returns:
             return None
         if operator.name in _RESIZES:
-            self._resize(args[0], meta)
-        many = isinstance(meta, tuple) or (
-            isinstance(meta, list) and len(operator.returns_written) > 1
-        )
+            self._resize(args[0], layout)
+        if not operator.written:
+            many = isinstance(layout, tuple) and not isinstance(layout, shapes.Layout)
+            return tuple(map(hollow_results, layout)) if many else hollow_results(layout)
         results = [
-            shapes.map_tensors(value, hollow_like)
-            if position is None
-            else _argument(operator, position, args, kwargs)
+            hollow_results(value) if position is None else _argument(operator, position, args, kwargs)
             for value, position in zip(
-                meta if many else [meta], operator.returns_written, strict=True
+                layout if len(returns) > 1 else (layout,), returns, strict=True
             )
         ]
-        return tuple(results) if many else results[0]
+        return tuple(results) if len(returns) > 1 else results[0]
 
     def _sparse_result(
         self,
@@ -215,12 +215,12 @@ class Recorder(TorchDispatchMode):
                 f"{place.module} ({place.source}); use a dense gradient (sparse=False)"
             ) from error
 
-    def _resize(self, tensor: Tensor, meta: Tensor) -> None:
+    def _resize(self, tensor: Tensor, layout: shapes.Layout) -> None:
         """``resize_``: a larger size takes a new allocation and lets the old one go."""
         storage = tensor.untyped_storage()
-        if meta.untyped_storage().nbytes() > storage.nbytes():
-            storage = hollow_storage(meta.untyped_storage().nbytes())
-        tensor.data = on_storage(storage, meta.size(), meta.stride(), meta.dtype)
+        if layout.nbytes > storage.nbytes():
+            storage = hollow_storage(layout.nbytes)
+        tensor.data = on_storage(storage, layout.size, layout.stride, layout.dtype)
 
     def _assumed(
         self,
@@ -237,13 +237,13 @@ class Recorder(TorchDispatchMode):
         if self._strict:
             raise UnsupportedOpError(f"{what}, at {where}; {advice}") from error
         try:
-            meta = shapes.assumed_result(func, args, kwargs)
+            layout = shapes.assumed(func, args, kwargs)
         except shapes.NoShapeRuleError:
             raise UnsupportedOpError(f"{what} and takes no tensor, at {where}; {advice}") from error
-        nbytes = sum(t.untyped_storage().nbytes() for t in known.tensors_in(meta))
+        nbytes = sum(item.nbytes for item in known.layouts_in(layout))
         assumed = "each result is as large as its largest input; no scratch"
         self.ledger.note(Unknown(what, where, assumed, nbytes))
-        return meta
+        return layout
 
     def _value_needed(self, func: OpOverload, place: Place) -> ValueNeededError:
         where = place.source or "torch's own code"

@@ -63,8 +63,8 @@ def trace_model(
             session.recorder.claim((loop.output, loop.loss_value), Category.OUTPUTS)
             session.end_step()
         schedule = session.schedule()
-    del loop
-    disarm_survivors()
+        del loop
+        disarm_survivors()
     verify(schedule)
     return schedule, (args, kwargs)
 
@@ -87,8 +87,8 @@ def trace_callable(step: Callable[[], Any], options: Options) -> Schedule:
             session.recorder.claim(kept, Category.OUTPUTS)
             session.end_step()
         schedule = session.schedule()
-    del kept
-    disarm_survivors()
+        del kept
+        disarm_survivors()
     verify(schedule)
     return schedule
 

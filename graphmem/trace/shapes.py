@@ -10,8 +10,9 @@ Three ways, in this order:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,6 +30,26 @@ from graphmem.trace.hollow import twin
 META = torch.device("meta")
 
 
+class Layout(NamedTuple):
+    """Where a tensor's elements lie; ``stride`` and ``offset`` count elements.
+
+    ``nbytes`` is the size of its storage, ``alias`` the number of the storage among the
+    operator's results (two results may share one).
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int
+    nbytes: int
+    alias: int
+
+    @property
+    def numel(self) -> int:
+        """The number of elements."""
+        return math.prod(self.size)
+
+
 class NeedsValueError(Exception):
     """The layout of the result depends on values that are not known."""
 
@@ -41,19 +62,71 @@ def map_tensors(value: Any, function: Callable[[Tensor], Any]) -> Any:
     """``value`` with every tensor replaced; operators nest them in lists at most."""
     if isinstance(value, Tensor):
         return function(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return [map_tensors(item, function) for item in value]
+    if isinstance(value, tuple):
+        return tuple([map_tensors(item, function) for item in value])
     return value
 
 
-def result_on_meta(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The operator's result on meta tensors, for arguments of any device.
+class Shapes:
+    """The layouts of operators' results, each computed once.
 
-    Raises:
-        NeedsValueError: if the layout depends on values.
-        NoShapeRuleError: if no kernel tells it.
-        RuntimeError: and others, as torch raises them for arguments that do not fit.
+    A result's layout is a function of the arguments' layouts and of the other arguments,
+    so that a model's repeated blocks cost one look-up an operator.
     """
+
+    def __init__(self) -> None:
+        self._found: dict[Any, Any] = {}
+
+    def of(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operator's results as nested ``Layout``, for arguments of any device.
+
+        Raises:
+            NeedsValueError: if the layout depends on values.
+            NoShapeRuleError: if no kernel tells it.
+            RuntimeError: and others, as torch raises them for arguments that do not fit.
+        """
+        key = (func, _key(args), _key(kwargs) if kwargs else None)
+        try:
+            found = self._found.get(key)
+        except TypeError:  # an argument that can't be hashed
+            return layouts(_on_meta(func, args, kwargs))
+        if found is None:
+            found = self._found[key] = layouts(_on_meta(func, args, kwargs))
+        return found
+
+
+def layouts(value: Any) -> Any:
+    """Nested meta tensors as nested ``Layout``."""
+    storages: dict[int, int] = {}
+
+    def layout(tensor: Tensor) -> Layout:
+        storage = tensor.untyped_storage()
+        return Layout(
+            tuple(tensor.size()),
+            tensor.stride(),
+            tensor.dtype,
+            int(tensor.storage_offset()),
+            storage.nbytes(),
+            storages.setdefault(storage._cdata, len(storages)),
+        )
+
+    return map_tensors(value, layout)
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.size(), value.stride(), value.dtype
+    if isinstance(value, list | tuple):
+        return tuple([_key(item) for item in value])
+    if isinstance(value, dict):
+        return tuple([(name, _key(item)) for name, item in value.items()])
+    return type(value), value  # 1, 1.0 and True are equal, and promote differently
+
+
+def _on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The operator's result on meta tensors."""
     meta_args = [map_tensors(a, twin) for a in args]
     meta_kwargs = {key: map_tensors(value, twin) for key, value in kwargs.items()}
     if "device" in meta_kwargs:
@@ -101,9 +174,13 @@ def _meta_of_fake(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=META)
 
 
-def assumed_result(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A stand-in for an operator without any kernel: each tensor that it returns is taken
-    to have the layout of its largest tensor argument."""
+def assumed(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Layouts for an operator without any kernel: each tensor that it returns is taken to
+    have the layout of its largest tensor argument.
+
+    Raises:
+        NoShapeRuleError: if it takes no tensor.
+    """
     tensors: list[Tensor] = []
     map_tensors(list(args) + list(kwargs.values()), tensors.append)
     if not tensors:
@@ -112,4 +189,4 @@ def assumed_result(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
     results = [
         [twin(largest)] if "List" in str(r.type) else twin(largest) for r in func._schema.returns
     ]
-    return results[0] if len(results) == 1 else tuple(results)
+    return layouts(results[0] if len(results) == 1 else tuple(results))

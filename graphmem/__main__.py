@@ -1,0 +1,6 @@
+"""``python -m graphmem``."""
+
+from graphmem.cli import entry
+
+if __name__ == "__main__":
+    entry()

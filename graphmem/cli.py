@@ -1,0 +1,121 @@
+"""The command line: ``main(argv) -> int``, and nothing but arguments and errors."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import graphmem
+from graphmem import commands
+from graphmem.errors import ExitCode, GraphmemError, InvariantError, UsageError, one_line
+from graphmem.options import nearest
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the nearest match."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+    def options(self) -> list[str]:
+        """Every option that it takes, such as ``--batch``."""
+        return [name for action in self._actions for name in action.option_strings]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Args:
+        argv: the arguments, without the program's name; None takes those of the process.
+
+    Returns:
+        0 if all is well, 1 if a verification failed, 2 if the command or the model can't
+        be used; then one line on stderr says what, where and what to do.
+    """
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
+    except InvariantError as error:
+        return _fail(f"a bug of graphmem, please report it: {error}")
+    except GraphmemError as error:
+        return _fail(one_line(error))
+    except KeyboardInterrupt:
+        return _fail("interrupted")
+    except BrokenPipeError:
+        sys.stderr.close()
+        return ExitCode.OK
+
+
+def entry() -> NoReturn:
+    """The console script."""
+    sys.exit(main())
+
+
+def _fail(message: str) -> int:
+    print(f"graphmem: {message}", file=sys.stderr)
+    return ExitCode.UNUSABLE
+
+
+def _run(argv: list[str]) -> int:
+    parser = _top_parser()
+    if not argv:
+        parser.print_help()
+        return ExitCode.OK
+    name = argv[0]
+    if name.startswith("-"):
+        with contextlib.suppress(SystemExit):
+            _parse(parser, argv)
+        return ExitCode.OK
+    if name not in commands.COMMANDS:
+        known = ", ".join(commands.COMMANDS)
+        raise UsageError(
+            f"{name!r} is not a command of graphmem ({known}){nearest(name, commands.COMMANDS)}"
+        )
+    command = commands.load(name)
+    own = _Parser(prog=f"graphmem {name}", description=type(command).__doc__, allow_abbrev=False)
+    command.prepare_parser(own)
+    try:
+        arguments = _parse(own, argv[1:])
+    except SystemExit:  # --help
+        return ExitCode.OK
+    return command.run(arguments)
+
+
+def _parse(parser: _Parser, argv: list[str]) -> argparse.Namespace:
+    unknown = [a for a in argv if a.startswith("--") and a.split("=")[0] not in parser.options()]
+    if unknown:
+        option = unknown[0].split("=")[0]
+        raise UsageError(
+            f"{option} is not an option of {parser.prog}{nearest(option, parser.options())}"
+        )
+    try:
+        return parser.parse_args(argv)
+    except UsageError as error:
+        raise UsageError(f"{error} (see {parser.prog} --help)") from None
+
+
+def _top_parser() -> _Parser:
+    parser = _Parser(
+        prog="graphmem",
+        description=graphmem.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        usage="graphmem COMMAND [arguments]",
+        epilog="\n".join(["commands:", *_summaries(), "", "graphmem COMMAND --help says more."]),
+    )
+    version = f"graphmem {graphmem.__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    return parser
+
+
+def _summaries() -> list[str]:
+    return [
+        f"  {name:<10} {(type(commands.load(name)).__doc__ or '').strip()}"
+        for name in commands.COMMANDS
+    ]
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,98 @@
+"""graphmem analyze."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from graphmem.commands.arguments import (
+    add_run,
+    add_subject,
+    kind_of,
+    options_of,
+    request_of,
+    write,
+)
+from graphmem.errors import ExitCode, UsageError, ValueNeededError
+from graphmem.options import Options
+
+if TYPE_CHECKING:
+    from graphmem.report import Report
+    from graphmem.sources import LoadedSubject
+
+KINDS = {".txt": "table", ".md": "markdown", ".json": "json"}
+
+
+class Analyze:
+    """The peak of GPU memory, the moment of the peak, and who holds it, layer by layer."""
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        add_subject(parser)
+        add_run(parser)
+        parser.add_argument("--target", default="cuda", help="cuda (default) or cpu")
+        group = parser.add_argument_group("output")
+        group.add_argument("--format", help="table (default), markdown or json")
+        group.add_argument("-o", "--output", metavar="FILE", help="write to .txt, .md or .json")
+        group.add_argument("--depth", type=int, metavar="N", help="depth of the layers' table")
+        group.add_argument(
+            "--holders", type=int, default=10, metavar="N", help="largest holders to list (10)"
+        )
+        group.add_argument(
+            "--timeline", action="store_true", help="every operation, in the JSON report"
+        )
+
+    def run(self, arguments: argparse.Namespace) -> ExitCode:
+        """Analyze and print."""
+        kind = kind_of(arguments.format, arguments.output, KINDS)
+        if arguments.timeline and kind != "json":
+            raise UsageError("--timeline is part of the JSON report: add --format json")
+        report = self._report(arguments)
+        write(_rendered(report, kind, arguments), arguments.output)
+        return ExitCode.OK
+
+    def _report(self, arguments: argparse.Namespace) -> Report:
+        from graphmem.sources import load_subject
+
+        options = options_of(arguments, arguments.target)
+        subject = load_subject(arguments.subject, request_of(arguments, options))
+        try:
+            return _analyzed(subject, options, arguments)
+        except ValueNeededError:
+            # A value that the constructor computes, such as a table of positions.
+            if subject.rebuild_really is None or not _affordable(subject):
+                raise
+            return _analyzed(subject.rebuild_really(), options, arguments)
+
+
+def _analyzed(subject: LoadedSubject, options: Options, arguments: argparse.Namespace) -> Report:
+    from graphmem.analysis import analyze_call
+
+    return analyze_call(
+        subject.model,
+        (subject.args, subject.kwargs),
+        options,
+        optimizer=options.optimizer,
+        kind=subject.kind,
+        name=subject.name,
+        timeline=arguments.timeline,
+    )
+
+
+def _affordable(subject: LoadedSubject) -> bool:
+    """Whether this machine has the memory to build the model with values."""
+    import os
+
+    tensors = (*subject.model.parameters(), *subject.model.buffers())
+    needed = sum(t.numel() * t.element_size() for t in tensors)
+    return needed < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _rendered(report: Report, kind: str, arguments: argparse.Namespace) -> str:
+    from graphmem import render
+
+    if kind == "json":
+        return render.as_json(report)
+    if kind == "markdown":
+        return render.as_markdown(report, depth=arguments.depth, holders=arguments.holders)
+    return render.as_text(report, depth=arguments.depth, holders=arguments.holders)

@@ -1,0 +1,163 @@
+"""The arguments that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from graphmem.errors import UsageError
+from graphmem.options import Options
+
+if TYPE_CHECKING:
+    from graphmem.sources import InputRequest
+
+
+def add_subject(parser: argparse.ArgumentParser) -> None:
+    """SUBJECT and its inputs."""
+    parser.add_argument(
+        "subject",
+        metavar="SUBJECT",
+        help="package.module:factory, file.py:factory, timm:NAME, torchvision:NAME, "
+        "hf:CONFIG.json or hf:DIR, or program.pt2",
+    )
+    group = parser.add_argument_group("inputs")
+    group.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="[NAME=]SHAPE[:DTYPE][=VALUE]",
+        help="an input, such as 32x3x224x224 or mask=8x128:int64=1; may be repeated",
+    )
+    group.add_argument("--batch", type=_positive, metavar="N", help="the batch size")
+    group.add_argument("--seq", type=_positive, metavar="N", help="the sequence length")
+    group.add_argument("--task", help="the head of a transformers model, such as causal-lm")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """How the model is run."""
+    group = parser.add_argument_group("run")
+    group.add_argument("--mode", default="training", help="training (default) or inference")
+    group.add_argument(
+        "--optimizer", default="adamw", metavar="NAME", help="any of torch.optim (adamw)"
+    )
+    group.add_argument(
+        "--foreach", action=argparse.BooleanOptionalAction, help="PyTorch's choice by default"
+    )
+    group.add_argument(
+        "--fused", action=argparse.BooleanOptionalAction, help="PyTorch's choice by default"
+    )
+    group.add_argument("--precision", help="fp32, bf16, fp16, amp-bf16 or amp-fp16")
+    group.add_argument(
+        "--accumulate", type=_positive, default=1, metavar="N", help="micro-batches per step (1)"
+    )
+    group.add_argument("--clip-grad-norm", type=float, metavar="NORM", help="clip gradients")
+    group.add_argument(
+        "--zero-grad",
+        choices=("none", "zero"),
+        default="none",
+        help="gradients between steps: set to none (default) or filled with zeros",
+    )
+    group.add_argument("--steps", type=_positive, default=2, metavar="N", help="steps (2)")
+    group.add_argument(
+        "--grad",
+        default="no_grad",
+        help="of an inference: no_grad (default), inference_mode or enabled",
+    )
+    group.add_argument(
+        "--strict", action="store_true", help="refuse whatever would have to be assumed"
+    )
+
+
+def _positive(text: str) -> int:
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return value
+
+
+def options_of(arguments: argparse.Namespace, target: str) -> Options:
+    """The options that the arguments name.
+
+    Raises:
+        UsageError: naming the option, with the nearest choice.
+    """
+    from graphmem.analysis import make_options
+    from graphmem.trace.optimizers import find_optimizer
+
+    find_optimizer(arguments.optimizer)
+    return make_options(
+        mode=arguments.mode,
+        target=target,
+        precision=arguments.precision,
+        optimizer=arguments.optimizer,
+        foreach=arguments.foreach,
+        fused=arguments.fused,
+        set_to_none=arguments.zero_grad == "none",
+        clip_grad_norm=arguments.clip_grad_norm,
+        accumulate=arguments.accumulate,
+        steps=arguments.steps,
+        grad=arguments.grad,
+        strict=arguments.strict,
+    )
+
+
+def request_of(arguments: argparse.Namespace, options: Options) -> InputRequest:
+    """What the arguments ask of the inputs."""
+    from graphmem.options import Mode
+    from graphmem.sources import InputRequest
+    from graphmem.trace.run import model_dtype
+
+    return InputRequest(
+        inputs=tuple(arguments.input),
+        batch=arguments.batch,
+        seq=arguments.seq,
+        task=arguments.task,
+        dtype=model_dtype(options),
+        labels=options.mode is Mode.TRAINING,
+    )
+
+
+def write(text: str, path: str | None) -> None:
+    """Print a text, or write it to a file whose suffix names its kind.
+
+    Raises:
+        UsageError: if the file can't be written.
+    """
+    if path is None:
+        print(text, end="")
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"-o {path}: {error.strerror}") from error
+
+
+def kind_of(format_: str | None, path: str | None, kinds: dict[str, str]) -> str:
+    """The kind of output: ``--format``, else the suffix of ``-o``, else a table.
+
+    Args:
+        kinds: suffix of a file -> kind.
+
+    Raises:
+        UsageError: for a suffix or format that is none, with the nearest.
+    """
+    from pathlib import Path
+
+    from graphmem.options import nearest
+
+    if format_ is not None:
+        if format_ not in kinds.values():
+            names = list(dict.fromkeys(kinds.values()))
+            raise UsageError(
+                f"--format {format_}: not one of {', '.join(names)}{nearest(format_, names)}"
+            )
+        return format_
+    if path is None:
+        return "table"
+    suffix = Path(path).suffix
+    if suffix not in kinds:
+        raise UsageError(
+            f"-o {path}: the suffix must be one of {', '.join(kinds)}{nearest(suffix, kinds)}"
+        )
+    return kinds[suffix]

@@ -1,0 +1,110 @@
+"""What the command line's SUBJECT names, built: a model and its inputs."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from graphmem.errors import ModelLoadError
+from graphmem.options import nearest
+from graphmem.sources import exported, factory, huggingface, timm_models, torchvision_models
+from graphmem.sources.building import Recipe, built
+from graphmem.sources.importing import functions_of
+from graphmem.sources.inputs import InputRequest
+from graphmem.sources.overrides import resolve
+
+_SCHEMES: dict[str, Callable[[str, InputRequest], Recipe]] = {
+    "timm": timm_models.recipe,
+    "torchvision": torchvision_models.recipe,
+    "hf": huggingface.recipe,
+}
+_FORMS = "timm:NAME, torchvision:NAME, hf:CONFIG.json, FILE.pt2 or FILE.py:FACTORY"
+_WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+
+
+@dataclass(frozen=True)
+class LoadedSubject:
+    """A built model and the arguments of its forward.
+
+    ``args`` and ``kwargs`` are pytrees whose tensors are real CPU tensors, or meta ones
+    of a factory, or ``InputSpec`` where no values are known. ``real`` says that the model
+    was built with values on the CPU; otherwise its parameters are on the meta device,
+    and ``rebuild_really`` builds the same subject for real, for code that needs a value.
+    """
+
+    kind: str
+    name: str
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    real: bool
+    rebuild_really: Callable[[], LoadedSubject] | None = None
+
+
+def load_subject(text: str, request: InputRequest) -> LoadedSubject:
+    """Build the model that ``text`` names and the inputs that ``request`` asks for.
+
+    Raises:
+        ModelLoadError: the subject can't be found, imported or built.
+        InputError: an input is missing, or can't be read.
+    """
+    return _loaded(text, recipe_of(text, request), request, really=False)
+
+
+def recipe_of(text: str, request: InputRequest) -> Recipe:
+    """How to build the subject that ``text`` names.
+
+    Raises:
+        ModelLoadError: the text names nothing that can be built.
+        InputError: ``request`` has an option that this kind of subject has no use for.
+    """
+    scheme, _, rest = text.partition(":")
+    if scheme in _SCHEMES and rest:
+        return _SCHEMES[scheme](rest, request)
+    suffix = Path(text).suffix.lower()
+    if suffix == ".onnx":
+        raise ModelLoadError(f"{text}: ONNX models are not read by this version yet")
+    if suffix == ".pt2":
+        return exported.recipe(text, request)
+    where, _, name = text.rpartition(":")
+    if not where or not name:
+        raise ModelLoadError(f"{text or repr(text)}: {_no_subject(text)}")
+    if not where.endswith(".py") and (hint := nearest(where, _SCHEMES)) and not _importable(where):
+        raise ModelLoadError(f"{text}: {where!r} is neither a scheme nor a module{hint}")
+    return factory.recipe(where, name, request)
+
+
+def _loaded(text: str, recipe: Recipe, request: InputRequest, really: bool) -> LoadedSubject:
+    (model, made), real = built(recipe, really)
+    rebatch = bool(request.inputs) or not recipe.batched
+    inputs = resolve(text, model, made, request, rebatch)
+    again = None if real else functools.partial(_loaded, text, recipe, request, really=True)
+    return LoadedSubject(recipe.kind, text, model, inputs.args, inputs.kwargs, real, again)
+
+
+def _importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name.split(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _no_subject(text: str) -> str:
+    """What is wrong with a text that names no subject, and what to write instead."""
+    suffix = Path(text.rstrip(":")).suffix.lower()
+    if suffix == ".py":
+        names = functions_of(Path(text.rstrip(":"))) or ["FACTORY"]
+        return f"name the factory after a colon, as {text.rstrip(':')}:{names[-1]}"
+    if suffix == ".json" or (text and Path(text).is_dir()):
+        return f"write hf:{text} for a configuration of transformers"
+    if suffix in _WEIGHTS:
+        return "weights alone are no model; name the factory that builds it, FILE.py:FACTORY"
+    if text.rstrip(":") in _SCHEMES:
+        return f"name the model after the colon, as {text.rstrip(':')}:NAME"
+    return f"is no subject; write {_FORMS}"

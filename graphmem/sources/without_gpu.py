@@ -1,0 +1,53 @@
+"""Factories that put their model on a GPU, built without one.
+
+``.cuda()``, ``.to("cuda")`` and ``device="cuda"`` leave a tensor where it would be
+without them. So a factory is built in the same way on a machine with a GPU, whose memory
+is not touched, and on one without. Not covered: what asks CUDA itself, such as streams,
+and ``torch.set_default_device``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+class WithoutGPU(TorchFunctionMode):
+    """Drops the GPU from every call that names one."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        if func is Tensor.cuda:
+            return args[0]
+        if func is Tensor.to:
+            return _moved(func, args, options)
+        if _names_gpu(options.get("device")):
+            del options["device"]
+        return func(*args, **options)
+
+
+def _moved(to: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """``Tensor.to`` without its device, if that is a GPU."""
+    tensor, *rest = args
+    target = options.get("device", rest[0] if rest else None)
+    if not (_names_gpu(target) or type(target) is int):  # a number is a GPU's
+        return to(*args, **options)
+    dtype = next((a for a in rest if isinstance(a, torch.dtype)), options.get("dtype"))
+    layout = options.get("memory_format", torch.preserve_format)
+    return to(tensor, dtype or tensor.dtype, memory_format=layout)
+
+
+def _names_gpu(device: Any) -> bool:
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    return isinstance(device, str) and device.split(":")[0] == "cuda"
