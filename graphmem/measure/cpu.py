@@ -13,8 +13,9 @@ from graphmem import liveness
 from graphmem.allocator import block_bytes
 from graphmem.analysis import Optimizer, make_options
 from graphmem.errors import UsageError
+from graphmem.measure.pairing import unmatched
 from graphmem.measure.profile import profiled
-from graphmem.measure.stream import Event, Scratch, peak_of, scratch_of, unmatched, without
+from graphmem.measure.stream import Event, Scratch, Stream, peak_of, scratch_of, without
 from graphmem.options import Options, Target
 from graphmem.schedule import Schedule
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
@@ -92,8 +93,8 @@ def verify_call(
     loop = Loop(real, *real_call, options, loss, optimizer)
     start = resident_bytes(real, real_call)
     with explained(), kept_modes(real):
-        events = profiled(lambda: _run(loop, options))
-    return compare(schedule, events, start)
+        measured = profiled(lambda: _run(loop, options))
+    return compare(schedule, measured, start)
 
 
 def _run(loop: Loop, options: Options) -> None:
@@ -102,40 +103,51 @@ def _run(loop: Loop, options: Options) -> None:
         loop.step()
 
 
-def compare(schedule: Schedule, events: list[Any], start: int) -> Verification:
+def compare(schedule: Schedule, measured: Stream, start: int) -> Verification:
     """A predicted schedule beside the events of a real run.
 
     Args:
         start: bytes that were live before the first event.
     """
     live = liveness.measure(schedule, lambda s: block_bytes(s.nbytes, Target.CPU))
-    predicted = list(_as_events(schedule))
-    extra, missing = unmatched(events, predicted)
-    peak, at = peak_of(events, start)
-    predicted_peak, predicted_at = peak_of(predicted, start)
-    bare, _ = peak_of(without(events, extra), start)
-    predicted_bare, _ = peak_of(without(predicted, missing), start)
+    predicted = as_stream(schedule)
+    extra, missing = unmatched(measured, predicted)
+    peak, at = peak_of(measured.events, start)
+    predicted_peak, predicted_at = peak_of(predicted.events, start)
+    bare, _ = peak_of(without(measured.events, extra), start)
+    predicted_bare, _ = peak_of(without(predicted.events, missing), start)
     return Verification(
         predicted_peak_bytes=live.peak_bytes,
         measured_peak_bytes=peak,
         scratch=(
-            *scratch_of(events, extra, at, "allocated, not predicted"),
+            *scratch_of(measured, extra, at, "allocated, not predicted"),
             *scratch_of(predicted, missing, predicted_at, "predicted, not allocated"),
         ),
         unexplained_bytes=min(peak - predicted_peak, bare - predicted_bare, key=abs),
     )
 
 
-def _as_events(schedule: Schedule) -> Iterator[Event]:
-    """A schedule's own stream of allocations and releases, scratch included."""
+def as_stream(schedule: Schedule) -> Stream:
+    """A schedule's own allocations and releases, scratch included."""
+    return Stream(
+        tuple(_events(schedule)), tuple(_profiler_name(op.target) for op in schedule.operations)
+    )
+
+
+def _profiler_name(target: str) -> str:
+    """``aten.add.Tensor`` as the profiler has it: ``aten::add``."""
+    namespace, _, rest = target.partition(".")
+    return f"{namespace}::{rest.split('.')[0]}"
+
+
+def _events(schedule: Schedule) -> Iterator[Event]:
     for op in schedule.operations:
-        namespace, _, rest = op.target.partition(".")
-        path = (f"{namespace}::{rest.split('.')[0]}",)
+        calls = (op.index,)
         for i in op.allocates:
             if schedule.storages[i].nbytes:
-                yield Event(schedule.storages[i].nbytes, i, path)
+                yield Event(schedule.storages[i].nbytes, i, calls)
         if op.scratch_bytes:
-            yield Event(op.scratch_bytes, -1, path)
+            yield Event(op.scratch_bytes, -1, calls)
             yield Event(-op.scratch_bytes, -1)
         for i in op.frees:
             if schedule.storages[i].nbytes:

@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
-from typing import Any
-
-
-# Operators that others call to get memory; who called them is what is of interest.
-_PLUMBING = frozenset(
-    {"aten::empty", "aten::empty_strided", "aten::empty_like", "aten::resize_", "aten::new_empty"}
-)
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """An allocation of ``nbytes`` at ``address``, or a release (negative ``nbytes``).
 
-    ``path`` names the operators that were running, outermost first.
+    ``calls`` are the numbers of the calls that were running, outermost first.
     """
 
     nbytes: int
     address: int
-    path: tuple[str, ...] = ()
+    calls: tuple[int, ...] = ()
 
-    @property
-    def operator(self) -> str:
-        """The operator on whose behalf the memory was taken."""
-        operators = [n for n in self.path if n.startswith("aten::") and n not in _PLUMBING]
-        return operators[-1] if operators else (self.path[-1] if self.path else "Python")
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Events in order, and the names of the calls (``aten::mm``) in the order they began."""
+
+    events: tuple[Event, ...]
+    calls: tuple[str, ...]
+    lives: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lives", tuple(_lives(self.events)))
+
+    def operator(self, event: Event) -> str:
+        """The operator on whose behalf memory was taken."""
+        names = [self.calls[number] for number in event.calls]
+        operators = [n for n in names if n.startswith("aten::") and n not in _PLUMBING]
+        return operators[-1] if operators else (names[-1] if names else "Python")
+
+
+# Operators that others call to get memory; who called them is what is of interest.
+_PLUMBING = frozenset(
+    {"aten::empty", "aten::empty_strided", "aten::empty_like", "aten::resize_", "aten::new_empty"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,20 @@ class Scratch:
     bytes_at_peak: int
 
 
+def _lives(events: Sequence[Event]) -> list[int]:
+    """For each event that allocates, how many events it lives; 0 for releases."""
+    lives = [0] * len(events)
+    open_: dict[int, int] = {}
+    for index, event in enumerate(events):
+        if event.nbytes > 0:
+            open_[event.address] = index
+            lives[index] = len(events) - index
+        elif event.address in open_:
+            born = open_.pop(event.address)
+            lives[born] = index - born
+    return lives
+
+
 def peak_of(events: Sequence[Event], start: int) -> tuple[int, int]:
     """The highest sum of live bytes, and the index of the event that reaches it.
 
@@ -63,100 +87,13 @@ def peak_of(events: Sequence[Event], start: int) -> tuple[int, int]:
     return best, at
 
 
-def unmatched(
-    measured: Sequence[Event], predicted: Sequence[Event]
-) -> tuple[set[int], set[int]]:
-    """The indices of allocations that only one of two streams has.
-
-    First allocations of the same size by the same operator are paired, in order, then,
-    between those, allocations of the same size; ``difflib`` finds the common runs.
-    """
-    a = [index for index, event in enumerate(measured) if event.nbytes > 0]
-    b = [index for index, event in enumerate(predicted) if event.nbytes > 0]
-    operators = {predicted[index].operator for index in b}
-    a_keys = [(measured[i].nbytes, _by(measured[i], operators)) for i in a]
-    b_keys = [(predicted[i].nbytes, predicted[i].operator) for i in b]
-    extra: set[int] = set()
-    missing: set[int] = set()
-    for a_low, a_high, b_low, b_high in _gaps(a_keys, b_keys):
-        a_sizes = [nbytes for nbytes, _ in a_keys[a_low:a_high]]
-        b_sizes = [nbytes for nbytes, _ in b_keys[b_low:b_high]]
-        for low, high, other_low, other_high in _gaps(a_sizes, b_sizes):
-            extra.update(range(a_low + low, a_low + high))
-            missing.update(range(b_low + other_low, b_low + other_high))
-    _prefer_short_lives(a_keys, extra, _lives(measured))
-    return {a[position] for position in extra}, {b[position] for position in missing}
-
-
-def _by(event: Event, operators: set[str]) -> str:
-    """The innermost operator above an event that a prediction speaks of."""
-    for name in reversed(event.path):
-        if name in operators:
-            return name
-    return event.operator
-
-
-def _gaps(a: list[Any], b: list[Any]) -> Iterator[tuple[int, int, int, int]]:
-    """The ranges of ``a`` and ``b`` that have no match in the other."""
-    matcher = SequenceMatcher(None, a, b, autojunk=False)
-    for tag, a_low, a_high, b_low, b_high in matcher.get_opcodes():
-        if tag != "equal":
-            yield a_low, a_high, b_low, b_high
-
-
-def _lives(events: Sequence[Event]) -> list[int]:
-    """For each allocation in order, how many events it lives."""
-    lives: list[int] = []
-    open_: dict[int, tuple[int, int]] = {}
-    for index, event in enumerate(events):
-        if event.nbytes > 0:
-            open_[event.address] = (len(lives), index)
-            lives.append(len(events) - index)
-        elif event.address in open_:
-            position, born = open_.pop(event.address)
-            lives[position] = index - born
-    return lives
-
-
-def _prefer_short_lives(keys: list[Any], extra: set[int], lives: list[int]) -> None:
-    """Of equal allocations close together, the result outlives the scratch.
-
-    oneDNN's convolution, for one, first allocates the result in its own layout and then
-    once more as it is returned: by size and operator alone they can't be told apart.
-    """
-    for position in sorted(extra):
-        near = range(max(0, position - 8), min(len(keys), position + 9))
-        equal = [p for p in near if p not in extra and keys[p] == keys[position]]
-        shortest = min(equal, key=lambda p: lives[p], default=position)
-        if lives[shortest] < lives[position]:
-            extra.discard(position)
-            extra.add(shortest)
-
-
-def _by(event: Event, operators: set[str]) -> str:
-    """The innermost operator above an event that a prediction speaks of."""
-    for name in reversed(event.path):
-        if name in operators:
-            return name
-    return event.operator
-
-
-def _gaps(a: list[Any], b: list[Any]) -> Iterator[tuple[int, int, int, int]]:
-    """The ranges of ``a``, with those of ``b`` beside them, that have no match."""
-    matcher = SequenceMatcher(None, a, b, autojunk=False)
-    for tag, a_low, a_high, b_low, b_high in matcher.get_opcodes():
-        if tag in ("replace", "delete"):
-            yield a_low, a_high, b_low, b_high
-
-
 def without(events: Sequence[Event], left_out: set[int]) -> list[Event]:
-    """The stream without some allocations and without their releases."""
+    """The events without some allocations and without their releases."""
     kept: list[Event] = []
     open_: dict[int, bool] = {}
     for index, event in enumerate(events):
         if event.nbytes > 0:
-            open_[event.address] = index in left_out
-            skip = index in left_out
+            skip = open_[event.address] = index in left_out
         else:
             skip = open_.pop(event.address, False)
         if not skip:
@@ -164,15 +101,13 @@ def without(events: Sequence[Event], left_out: set[int]) -> list[Event]:
     return kept
 
 
-def scratch_of(
-    events: Sequence[Event], extra: set[int], peak_index: int, kind: str
-) -> list[Scratch]:
+def scratch_of(stream: Stream, extra: set[int], peak_index: int, kind: str) -> list[Scratch]:
     """The unmatched allocations by operator, the ones that matter at the peak first."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    at_peak = _live_at(events, peak_index)
+    at_peak = _live_at(stream.events, peak_index)
     for index in extra:
-        event = events[index]
-        row = sums[event.operator]
+        event = stream.events[index]
+        row = sums[stream.operator(event)]
         row[0] += 1
         row[1] += event.nbytes
         row[2] += event.nbytes if index in at_peak else 0

@@ -3,7 +3,7 @@
 ``.cuda()``, ``.to("cuda")`` and ``device="cuda"`` leave a tensor where it would be
 without them. So a factory is built in the same way on a machine with a GPU, whose memory
 is not touched, and on one without. Not covered: what asks CUDA itself, such as streams,
-and ``torch.set_default_device``.
+``torch.set_default_device``, and ``Module.to(0)`` where there is no GPU to count.
 """
 
 from __future__ import annotations

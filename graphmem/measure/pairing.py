@@ -1,0 +1,81 @@
+"""Pairing a real run's allocations with the predicted ones.
+
+1. The operators of both are aligned by name, in order: what was dispatched is the same,
+   a real kernel only calls more.
+2. Within a pair of operators, each predicted result is paired with an allocation of its
+   size; of several the longest-lived, since a result outlives the kernel's scratch.
+3. What is left on both sides (tensors made below the dispatcher) is paired by size, in
+   order.
+
+What then has no partner was allocated and not predicted, or the other way round.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from difflib import SequenceMatcher
+
+from graphmem.measure.stream import Stream
+
+
+def unmatched(measured: Stream, predicted: Stream) -> tuple[set[int], set[int]]:
+    """The indices of the allocations that only one of two streams has.
+
+    Each allocation of ``predicted`` belongs to its one, innermost call.
+    """
+    extra = {index for index, event in enumerate(measured.events) if event.nbytes > 0}
+    missing = {index for index, event in enumerate(predicted.events) if event.nbytes > 0}
+    groups = _by_predicted_call(measured, _aligned(measured, predicted))
+    for wanted in sorted(missing):
+        group = groups.get(predicted.events[wanted].calls[-1], [])
+        found = _longest_lived(measured, group, predicted.events[wanted].nbytes)
+        if found is not None:
+            group.remove(found)
+            extra.remove(found)
+            missing.remove(wanted)
+    _pair_leftovers(measured, predicted, extra, missing)
+    return extra, missing
+
+
+def _aligned(measured: Stream, predicted: Stream) -> dict[int, int]:
+    """Measured call -> predicted call."""
+    known = set(predicted.calls)
+    numbers = [n for n, name in enumerate(measured.calls) if name in known]
+    names = [measured.calls[n] for n in numbers]
+    matcher = SequenceMatcher(None, names, list(predicted.calls), autojunk=False)
+    return {
+        numbers[block.a + i]: block.b + i
+        for block in matcher.get_matching_blocks()
+        for i in range(block.size)
+    }
+
+
+def _by_predicted_call(measured: Stream, partners: dict[int, int]) -> dict[int, list[int]]:
+    """The measured allocations of each predicted call."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for index, event in enumerate(measured.events):
+        if event.nbytes > 0:
+            inside = [partners[call] for call in event.calls if call in partners]
+            if inside:
+                groups[inside[-1]].append(index)
+    return groups
+
+
+def _longest_lived(measured: Stream, group: list[int], nbytes: int) -> int | None:
+    fitting = [index for index in group if measured.events[index].nbytes == nbytes]
+    return max(fitting, key=lambda index: measured.lives[index], default=None)
+
+
+def _pair_leftovers(
+    measured: Stream, predicted: Stream, extra: set[int], missing: set[int]
+) -> None:
+    a, b = sorted(extra), sorted(missing)
+    matcher = SequenceMatcher(
+        None,
+        [measured.events[index].nbytes for index in a],
+        [predicted.events[index].nbytes for index in b],
+        autojunk=False,
+    )
+    for block in matcher.get_matching_blocks():
+        extra.difference_update(a[block.a : block.a + block.size])
+        missing.difference_update(b[block.b : block.b + block.size])
