@@ -40,6 +40,7 @@ class Wanted:
 
     @property
     def config(self) -> Any:
+        """The model's configuration."""
         return self.model.config
 
     @property
@@ -59,6 +60,7 @@ class Wanted:
 
     @property
     def vocabulary(self) -> int | None:
+        """How many ids there are, if the configuration says it."""
         size = getattr(self.config.get_text_config(), "vocab_size", None)
         return size if isinstance(size, int) else None
 

@@ -1,21 +1,30 @@
-"""The autograd engine's in-place sums.
+"""Additions that C++ code runs in place for real, and out of place under a dispatch mode.
 
-Where two branches meet in backward, the engine adds their gradients. For real it adds
-into the gradient that arrived first if nobody else holds it; while a dispatch mode is
-active it always adds out of place, because it can't trust what a mode does. The recorder
-turns these sums back into what they are for real.
+A dispatch mode could do anything with an operator, so torch avoids in-place operations on
+its own intermediate results while one is active. The recorder turns these additions back
+into what they are for real. There are two kinds:
 
-Source: torch/csrc/autograd/input_buffer.cpp, ``accumulate`` and
-``can_accumulate_inplace`` (torch 2.13): in place if grad mode is off, the first gradient
-is dense and non-overlapping, and the engine holds the last reference to the tensor and to
-its storage.
+1. *The engine's sums.* Where two branches meet in backward, the engine adds the later
+   gradient into the earlier one if grad mode is off, the earlier one is dense and
+   non-overlapping, and the engine holds the last reference to it and to its storage.
+   Source: torch/csrc/autograd/input_buffer.cpp, ``accumulate`` and
+   ``can_accumulate_inplace`` (torch 2.13).
+2. *The bias of a linear layer* whose input is not contiguous (a transposed one, an LSTM's
+   with ``batch_first``): ``output.add_(bias)``, unless ``isTensorSubclassLike(bias)``.
+   Source: aten/src/ATen/native/Linear.cpp, ``linear`` (torch 2.13).
+
+In both, only C++ holds the tensor that is added to. What that looks like from a dispatch
+mode (the numbers of references to the tensor, its storage and its Python object) is
+measured once by running the two, see ``calibrate``.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch._ops import OpOverload
 from torch._prims_common import is_non_overlapping_and_dense_or_false
@@ -24,63 +33,76 @@ from graphmem.trace.ledger import Entry
 
 ADD = torch.ops.aten.add.Tensor
 ADD_IN_PLACE = torch.ops.aten.add_.Tensor
+_MATMUL_RESULTS = ("aten.mm", "aten.bmm", "aten.mv", "aten.dot")
+
+References = tuple[int, int, int]
 
 
-class GradientSums:
-    """Tells the engine's sums from a node's own additions.
-
-    A sum of the engine adds a gradient that another node wrote (or the same node twice,
-    for two of its inputs) to one that the current node wrote, holding the last reference
-    to the first. How many references "the last" is, seen from a dispatch mode, is
-    measured once by ``calibrate``.
-    """
+class Additions:
+    """Tells which out-of-place additions are in place for real."""
 
     def __init__(self) -> None:
-        self._sole: tuple[int, int] | None = None
+        self._engine: set[References] = set()
+        self._linear: set[References] = set()
 
     def calibrate(self) -> None:
-        """Run a tiny backward whose one sum holds the last reference to its operand."""
-        self._sole = None
+        """Run a backward with one sum, and linear layers that add their bias apart."""
         with torch.enable_grad():
             leaf = torch.zeros(1, requires_grad=True)
             first = leaf.sin()
-            (first * 2 + first.cos()).backward()
+            (first * 2 + first.cos()).backward()  # type: ignore[no-untyped-call]
+        for needs_grad in (False, True):
+            weight = torch.zeros(2, 2, requires_grad=needs_grad)
+            strided = torch.zeros(2, 2, 2).transpose(0, 1)
+            F.linear(strided, weight, torch.zeros(2, requires_grad=needs_grad))
 
-    def watched(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator of ``calibrate`` and remember the sum's reference counts."""
-        if func is ADD and self._sole is None and torch._C._current_graph_task_id() != -1:
-            self._sole = _references(args[0])
-        return func(*args, **kwargs)
+    def watch(self, func: OpOverload, args: tuple[Any, ...]) -> None:
+        """Learn from an operator that ``calibrate`` runs."""
+        if func is ADD and isinstance(args[1], Tensor):
+            in_backward = torch._C._current_graph_task_id() != -1
+            if in_backward:
+                self._engine.add(_references(args[0]))
+            elif args[0].dim() == 3:
+                self._linear.add(_references(args[0]))
 
-    def is_in_place(
+    def is_engine_sum(
         self,
-        func: OpOverload,
         args: tuple[Any, ...],
         node: torch.autograd.graph.Node | None,
         inputs: list[Entry],
     ) -> bool:
-        """Whether the engine would run this addition in place."""
-        if func is not ADD or node is None or torch.is_grad_enabled() or len(inputs) != 2:
-            return False
-        first, second = args[0], args[1]
-        if first.layout is not torch.strided or second.layout is not torch.strided:
+        """Whether the engine would run ``aten.add(*args)`` in place."""
+        if node is None or torch.is_grad_enabled() or len(inputs) != 2:
             return False
         return (
-            _between_nodes(node, inputs)
-            and _references(first) == self._sole
-            and is_non_overlapping_and_dense_or_false(first)
+            _references(args[0]) in self._engine
+            and args[0].layout is args[1].layout is torch.strided
+            and _between_nodes(node, inputs)
+            and is_non_overlapping_and_dense_or_false(args[0])
+        )
+
+    def is_bias(self, args: tuple[Any, ...], inputs: list[Entry]) -> bool:
+        """Whether ``aten.add(*args)`` adds a linear layer's bias to its own result."""
+        return (
+            len(inputs) == 2
+            and inputs[0].op in _MATMUL_RESULTS
+            and args[1].dim() == 1
+            and _references(args[0]) in self._linear
         )
 
 
 def _between_nodes(node: torch.autograd.graph.Node, inputs: list[Entry]) -> bool:
-    number = node._sequence_nr()
-    first, second = inputs
-    if first.node != number:
+    """Whether an addition joins the results of two nodes, and is not a node's own.
+
+    The same node may deliver both, for two of its inputs that are one tensor.
+    """
+    if inputs[0].node != node._sequence_nr():
         return True
     edges = [edge for edge in node.next_functions if edge[0] is not None]
     return len(set(edges)) < len(edges)
 
 
-def _references(tensor: Tensor) -> tuple[int, int]:
+def _references(tensor: Tensor) -> References:
     storage = tensor.untyped_storage()
-    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+    counted = torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+    return tensor._use_count(), counted, sys.getrefcount(tensor)

@@ -45,7 +45,8 @@ class Recorder(TorchDispatchMode):
         self.optimizing = False
         self._strict = strict
         self._paused = 0
-        self._sums = engine.GradientSums()
+        self._calibrating = False
+        self._additions = engine.Additions()
         self._shapes = shapes.Shapes()
 
     @classmethod
@@ -63,9 +64,11 @@ class Recorder(TorchDispatchMode):
             self._paused -= 1
 
     def calibrate(self) -> None:
-        """Learn what a sum of the autograd engine looks like; call it once, when active."""
+        """Learn what in-place additions look like; call it once, when active."""
         with self.paused():
-            self._sums.calibrate()
+            self._calibrating = True
+            self._additions.calibrate()
+            self._calibrating = False
 
     # -- what the rest of the trace tells the recorder
 
@@ -108,7 +111,9 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if self._paused:
-            return self._sums.watched(func, args, kwargs)
+            if self._calibrating:
+                self._additions.watch(func, args)
+            return func(*args, **kwargs)
         operator = describe(func)
         if operator.is_bookkeeping:
             return func(*args, **kwargs)
@@ -126,10 +131,14 @@ class Recorder(TorchDispatchMode):
         node = torch._C._current_autograd_node() if in_backward else None
         place = self.places.backward(node) if in_backward else self.places.forward()
         inputs = self._entries_of((args, kwargs), place)
-        if in_backward and self._sums.is_in_place(func, args, node, inputs):
+        sums = func is engine.ADD and self._additions.is_engine_sum(args, node, inputs)
+        bias = func is engine.ADD and not sums and self._additions.is_bias(args, inputs)
+        if sums or bias:
             func = engine.ADD_IN_PLACE
             operator = describe(func)
         result = self._result(func, operator, args, kwargs, inputs, place)
+        if bias:
+            result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
         self._enter(operator, args, kwargs, inputs, result, place, node, in_backward)
         return result
 
