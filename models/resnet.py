@@ -1,0 +1,20 @@
+"""ResNets of torchvision."""
+
+from __future__ import annotations
+
+import torchvision
+from torch import nn
+
+from graphmem.sources.inputs import InputSpec
+
+
+def resnet18(batch: int = 8) -> tuple[nn.Module, InputSpec]:
+    """ResNet-18 on images of 224 x 224."""
+    model: nn.Module = torchvision.models.resnet18(weights=None)
+    return model, InputSpec((batch, 3, 224, 224))
+
+
+def resnet50(batch: int = 32) -> tuple[nn.Module, InputSpec]:
+    """ResNet-50 on images of 224 x 224."""
+    model: nn.Module = torchvision.models.resnet50(weights=None)
+    return model, InputSpec((batch, 3, 224, 224))
