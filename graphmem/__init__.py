@@ -18,7 +18,7 @@ from graphmem.errors import (
 from graphmem.report import Report
 
 if TYPE_CHECKING:
-    from graphmem.analysis import analyze, record
+    from graphmem.analysis import analyze, graph, record
     from graphmem.sources.inputs import InputSpec, spec
 
 __version__ = "0.1.0"
@@ -36,6 +36,7 @@ __all__ = [
     "ValueNeededError",
     "__version__",
     "analyze",
+    "graph",
     "record",
     "spec",
 ]
@@ -43,6 +44,7 @@ __all__ = [
 # What needs torch is imported when it is first asked for.
 _LAZY = {
     "analyze": "graphmem.analysis",
+    "graph": "graphmem.analysis",
     "record": "graphmem.analysis",
     "InputSpec": "graphmem.sources.inputs",
     "spec": "graphmem.sources.inputs",

@@ -110,13 +110,44 @@ def analyze_call(
         sum(p.numel() for p in parameters),
         sum(p.numel() for p in parameters if p.requires_grad),
     )
-    schedule, traced = trace_model(model, call, options, loss, optimizer)
+    trace = trace_model(model, call, options, loss, optimizer)
     subject = _report.Subject(
-        kind, name or type(model).__name__, *counts, info(traced, parameter_names(model))
+        kind, name or type(model).__name__, *counts, info(trace.call, parameter_names(model))
     )
     return summarize(
-        schedule, subject, options, options.to_dict(), torch.__version__.split("+")[0], timeline
+        trace.schedule, subject, options, options.to_dict(), torch_version(), timeline
     )
+
+
+def graph(
+    model: nn.Module,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: Optimizer = "adamw",
+    **options: Any,
+) -> torch.fx.Graph:
+    """The operators of a model's steps as one ``torch.fx.Graph``.
+
+    Takes what ``analyze`` takes. ``node.meta["operation"]`` says phase, step, module,
+    source line and which storages an operator reads, writes, allocates and sees freed;
+    see ``graphmem.trace.graph``.
+
+    Raises:
+        GraphmemError: in one line, if an argument or the model can't be used.
+    """
+    resolved = make_options(**{**options, "optimizer": _optimizer_name(optimizer)})
+    _check_supported(resolved)
+    call = as_call(inputs, kwargs)
+    built = trace_model(model, call, resolved, loss, optimizer, graph=True).graph
+    assert built is not None  # it was asked for
+    return built
+
+
+def torch_version() -> str:
+    """torch's version without the name of its build: the bytes are the same on all."""
+    return str(torch.__version__).split("+")[0]
 
 
 def record(
@@ -159,9 +190,7 @@ def record(
     )
     schedule = trace_callable(step, options)
     shown = {"target": str(options.target), "steps": steps, "strict": strict}
-    return summarize(
-        schedule, subject, options, shown, torch.__version__.split("+")[0], timeline
-    )
+    return summarize(schedule, subject, options, shown, torch_version(), timeline)
 
 
 def make_options(**values: Any) -> Options:

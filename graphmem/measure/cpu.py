@@ -89,7 +89,7 @@ def verify_call(
     dtype = model_dtype(options)
     real = copy.deepcopy(model).to(device="cpu", dtype=dtype)
     real_call: Call = replace(call, lambda leaf: real_input(leaf, dtype))
-    schedule, _ = trace_model(real, real_call, options, loss, optimizer)
+    schedule = trace_model(real, real_call, options, loss, optimizer).schedule
     loop = Loop(real, *real_call, options, loss, optimizer)
     start = resident_bytes(real, real_call)
     with explained(), kept_modes(real):

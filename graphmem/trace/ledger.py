@@ -99,6 +99,7 @@ class Ledger:
         self.entries: list[Entry] = []
         self.calls: list[Call] = []
         self.unknown: dict[Unknown, None] = {}
+        self.numbers: dict[int, int] = {}  # Entry.id -> Storage.id, once there is a schedule
         self._alive: dict[int, Entry] = {}  # by the address of the C++ storage
 
     def find(self, tensor: Tensor) -> Entry | None:
@@ -172,7 +173,7 @@ class Ledger:
         What died before the first operation was never part of the run and is left out.
         """
         kept = [e for e in self.entries if e.freed is None or e.freed > BEFORE]
-        numbers = {entry.id: position for position, entry in enumerate(kept)}
+        numbers = self.numbers = {entry.id: position for position, entry in enumerate(kept)}
         frees: dict[int, list[int]] = {}
         for entry in kept:
             if entry.freed is not None:

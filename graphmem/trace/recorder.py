@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from graphmem.errors import UnsupportedOpError, ValueNeededError
 from graphmem.schedule import Category, Phase, Unknown
 from graphmem.trace import engine, known, optimizer_values, shapes, sparse
+from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.hollow import hollow_results, hollow_storage, on_storage
 from graphmem.trace.ledger import Call, Entry, Ledger
 from graphmem.trace.operator import Operator, describe
@@ -40,7 +41,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.ledger = Ledger()
         self.places = Places()
-        self.graph: list[tuple[Any, ...]] = []
+        self.graph: GraphBuilder | None = None
         self.step = 1
         self.optimizing = False
         self._strict = strict
@@ -140,6 +141,8 @@ class Recorder(TorchDispatchMode):
         if bias:
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
         self._enter(operator, args, kwargs, inputs, result, place, node, in_backward)
+        if self.graph is not None:
+            self.graph.add(len(self.ledger.calls) - 1, func, args, kwargs, result)
         return result
 
     def _result(

@@ -6,18 +6,20 @@ import inspect
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from graphmem.errors import GraphmemError, InputError, TraceError, one_line
 from graphmem.options import Options, Precision
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, verify
+from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.inputs import Call, named, replace, stand_in
 from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.place import short_path
-from graphmem.trace.session import Session, disarm_survivors
+from graphmem.trace.session import Session
 from graphmem.trace.step import Loop, Loss
 
 _DTYPES = {
@@ -32,17 +34,28 @@ def model_dtype(options: Options) -> torch.dtype | None:
     return None if options.precision is None else _DTYPES.get(options.precision)
 
 
+@dataclass(frozen=True)
+class Trace:
+    """A recorded run: its schedule, the inputs as the model saw them, and the graph if it
+    was asked for."""
+
+    schedule: Schedule
+    call: Call
+    graph: fx.Graph | None
+
+
 def trace_model(
     model: nn.Module,
     call: Call,
     options: Options,
     loss: Loss | None = None,
     optimizer: OptimizerChoice = "adamw",
-) -> tuple[Schedule, Call]:
+    graph: bool = False,
+) -> Trace:
     """Run a model's steps on hollow tensors.
 
-    Returns:
-        The schedule, and the call with its inputs as the model saw them.
+    Args:
+        graph: also build the ``torch.fx.Graph``.
 
     Raises:
         TraceError: and others of ``graphmem.errors``, in one line, if the model fails.
@@ -52,6 +65,8 @@ def trace_model(
     args, kwargs = replace(call, lambda leaf: stand_in(leaf, dtype))
     _check_signature(model, args, kwargs)
     loop = Loop(model, args, kwargs, options, loss, optimizer)
+    if graph:
+        session.recorder.graph = GraphBuilder(session.recorder.ledger)
     with kept_modes(model), explained(), session.active():
         session.module(model)
         for name, tensor in named((args, kwargs), parameter_names(model)):
@@ -64,9 +79,10 @@ def trace_model(
             session.end_step()
         schedule = session.schedule()
         del loop
-        disarm_survivors()
+        session.disarm_survivors()
     verify(schedule)
-    return schedule, (args, kwargs)
+    built = session.recorder.graph.finish(schedule) if session.recorder.graph else None
+    return Trace(schedule, (args, kwargs), built)
 
 
 def trace_callable(step: Callable[[], Any], options: Options) -> Schedule:
@@ -88,7 +104,7 @@ def trace_callable(step: Callable[[], Any], options: Options) -> Schedule:
             session.end_step()
         schedule = session.schedule()
         del kept
-        disarm_survivors()
+        session.disarm_survivors()
     verify(schedule)
     return schedule
 
