@@ -38,7 +38,6 @@ class GraphBuilder:
         self._ledger = ledger
         self._nodes: dict[int, fx.Node] = {}  # index of an operation -> its node
         self._on_storage: dict[int, list[tuple[Any, fx.Node]]] = {}
-        self._placeholders: dict[int, fx.Node] = {}
         self._first: fx.Node | None = None
 
     def add(
@@ -101,22 +100,24 @@ class GraphBuilder:
         entry = self._ledger.find(known.strided_parts(tensor)[0])
         if entry is None:
             raise KeyError("a tensor that the ledger does not know")
-        on_storage = self._on_storage.get(entry.id, [])
-        for layout, node in reversed(on_storage):
+        for layout, node in reversed(self._on_storage.get(entry.id, [])):
             if layout == _layout(tensor):
                 return node
-        return on_storage[-1][1] if on_storage else self._placeholder(entry, tensor)
+        if entry.id not in self._on_storage:
+            return self._placeholder(entry, tensor)
+        size, stride, offset = _layout(tensor)
+        base = self._on_storage[entry.id][-1][1]
+        return self.graph.call_function(
+            torch.ops.aten.as_strided.default, (base, size, stride, offset)
+        )
 
     def _placeholder(self, entry: Entry, tensor: Tensor) -> fx.Node:
-        if entry.id not in self._placeholders:
-            name = re.sub(r"\W|^(?=\d)", "_", entry.name or f"{entry.category}_{entry.id}")
-            with self.graph.inserting_before(self._start()):
-                node = self.graph.placeholder(name)
-            node.meta.update(
-                storage=[entry.id], category=entry.category, tensor_meta=_metadata(tensor)
-            )
-            self._placeholders[entry.id] = node
-        return self._placeholders[entry.id]
+        name = re.sub(r"\W|^(?=\d)", "_", entry.name or f"{entry.category}_{entry.id}")
+        with self.graph.inserting_before(self._start()):
+            node = self.graph.placeholder(name)
+        self._made(tensor, node)
+        node.meta["category"] = entry.category
+        return node
 
     def _start(self) -> fx.Node:
         """The first node that is no placeholder."""
