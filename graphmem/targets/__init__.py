@@ -1,0 +1,42 @@
+"""Targets: what a target's kernels do differently, one small rule each.
+
+``scratch.scratch`` registers what a kernel allocates for itself while it runs. To find
+what is written down of an operator, search this folder for its name.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch._ops import OpOverload
+
+from graphmem.options import Target
+from graphmem.schedule import Unknown
+from graphmem.targets import cpu
+from graphmem.targets.layout import Layout, layouts
+from graphmem.targets.scratch import Call, Rule, scratch_rule
+
+__all__ = ["Call", "Layout", "Rule", "layouts", "not_modelled", "rule_of"]
+
+
+def rule_of(func: OpOverload, target: Target) -> Rule | None:
+    """The scratch rule of an operator on a target: its own, or that of its kind."""
+    own = scratch_rule(target, func._schema.name)
+    if own is not None:
+        return own
+    if target is Target.CPU and torch.Tag.pointwise in func.tags:
+        return cpu.pointwise
+    return None
+
+
+def not_modelled(target: Target) -> tuple[Unknown, ...]:
+    """What this version does not know of a target's kernels."""
+    if target is Target.CPU:
+        return ()
+    return (
+        Unknown(
+            "what CUDA's kernels do differently",
+            "every operator",
+            "the tensors of the CPU's operators, in blocks of 512 bytes; attention as torch's "
+            "flash kernel for the CPU; no cuBLAS or cuDNN workspaces and no unsplit blocks",
+        ),
+    )

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphmem.targets import Layout
+
 _CPU = torch.device("cpu")
 
 
@@ -47,14 +49,14 @@ def hollow_like(meta: Tensor) -> Tensor:
 
 
 def hollow_results(value: Any) -> Any:
-    """Nested ``shapes.Layout`` as hollow tensors; those of one alias share a storage."""
+    """Nested ``Layout`` as hollow tensors; those of one alias share a storage."""
     return _hollow(value, {})
 
 
 def _hollow(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
     if isinstance(value, list):
         return [_hollow(item, storages) for item in value]
-    if not hasattr(value, "alias"):
+    if not isinstance(value, Layout):
         return value
     storage = storages.get(value.alias)
     if storage is None:

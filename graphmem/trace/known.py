@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphmem.targets import Layout
 from graphmem.trace.hollow import is_hollow
-from graphmem.trace.shapes import Layout
 
 # How many elements are worth computing. An integer mask of 2,048 x 2,048 positions still
 # is (16 to 32 MiB); activations are not. Trades time and our own memory for fewer

@@ -18,7 +18,10 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmem.errors import UnsupportedOpError, ValueNeededError
+from graphmem.options import Target
 from graphmem.schedule import Category, Phase, Unknown
+from graphmem.targets import Call as ScratchCall
+from graphmem.targets import Layout, Rule, layouts, rule_of
 from graphmem.trace import engine, known, optimizer_values, shapes, sparse
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.hollow import hollow_results, hollow_storage, on_storage
@@ -34,11 +37,14 @@ class Recorder(TorchDispatchMode):
     """Records every operator that runs while it is active.
 
     Args:
+        target: whose kernels' scratch is counted.
         strict: refuse operators whose result would have to be assumed.
     """
 
-    def __init__(self, *, strict: bool = False) -> None:
+    def __init__(self, *, target: Target = Target.CUDA, strict: bool = False) -> None:
         super().__init__()
+        self._target = target
+        self._rules: dict[OpOverload, Rule | None] = {}
         self.ledger = Ledger()
         self.places = Places()
         self.graph: GraphBuilder | None = None
@@ -140,7 +146,8 @@ class Recorder(TorchDispatchMode):
         result = self._result(func, operator, args, kwargs, inputs, place)
         if bias:
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
-        self._enter(operator, args, kwargs, inputs, result, place, node, in_backward)
+        scratch = self._scratch(func, args, kwargs, result)
+        self._enter(operator, args, kwargs, inputs, result, place, node, in_backward, scratch)
         if self.graph is not None:
             self.graph.add(len(self.ledger.calls) - 1, func, args, kwargs, result)
         return result
@@ -198,7 +205,7 @@ class Recorder(TorchDispatchMode):
         if operator.name in _RESIZES:
             self._resize(args[0], layout)
         if not operator.written:
-            many = isinstance(layout, tuple) and not isinstance(layout, shapes.Layout)
+            many = isinstance(layout, tuple) and not isinstance(layout, Layout)
             return tuple(map(hollow_results, layout)) if many else hollow_results(layout)
         results = [
             hollow_results(value) if position is None else _argument(operator, position, args, kwargs)
@@ -227,7 +234,7 @@ class Recorder(TorchDispatchMode):
                 f"{place.module} ({place.source}); use a dense gradient (sparse=False)"
             ) from error
 
-    def _resize(self, tensor: Tensor, layout: shapes.Layout) -> None:
+    def _resize(self, tensor: Tensor, layout: Layout) -> None:
         """``resize_``: a larger size takes a new allocation and lets the old one go."""
         storage = tensor.untyped_storage()
         if layout.nbytes > storage.nbytes():
@@ -265,6 +272,15 @@ class Recorder(TorchDispatchMode):
             "analysis without data does not have; give an example value for the input it comes "
             "from (--input NAME=8x128:int64=1, or a real tensor in Python)"
         )
+
+    def _scratch(self, func: OpOverload, args: Any, kwargs: dict[str, Any], result: Any) -> int:
+        """The bytes that the target's kernel allocates for itself."""
+        if func not in self._rules:
+            self._rules[func] = rule_of(func, self._target)
+        rule = self._rules[func]
+        if rule is None or sparse.concerns(func, args):
+            return 0
+        return rule(ScratchCall(layouts(args), kwargs, layouts(result)))
 
     # -- entering in the ledger
 
@@ -307,6 +323,7 @@ class Recorder(TorchDispatchMode):
         place: Place,
         node: torch.autograd.graph.Node | None,
         in_backward: bool,
+        scratch: int,
     ) -> None:
         index = len(self.ledger.calls)
         all_known = all(entry.known for entry in inputs)
@@ -338,7 +355,7 @@ class Recorder(TorchDispatchMode):
             _claim_saved(inputs)
         reads = tuple(dict.fromkeys(entry.id for entry in inputs))
         writes = tuple(entry.id for entry in written)
-        self._call(operator.name, place, reads, writes, tuple(allocated))
+        self._call(operator.name, place, reads, writes, tuple(allocated), scratch)
 
     def _written(
         self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -360,6 +377,7 @@ class Recorder(TorchDispatchMode):
         reads: tuple[int, ...],
         writes: tuple[int, ...],
         allocates: tuple[int, ...],
+        scratch: int = 0,
     ) -> None:
         self.ledger.add(
             Call(
@@ -371,6 +389,7 @@ class Recorder(TorchDispatchMode):
                 reads=reads,
                 writes=writes,
                 allocates=allocates,
+                scratch_bytes=scratch,
             )
         )
 

@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 
 from graphmem.options import Target
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown
+from graphmem.targets import not_modelled
 from graphmem.trace import known, values
 from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.hollow import is_hollow
@@ -48,7 +49,9 @@ class Session:
         strict: bool = False,
     ) -> None:
         self.target = target
-        self.recorder = Recorder(strict=strict)
+        self.recorder = Recorder(target=target, strict=strict)
+        for unknown in not_modelled(target):
+            self.recorder.ledger.note(unknown)
         self.modules = ModuleCalls(self.recorder)
         self.adoption = Adoption(StandIns(dtype))
         self._groups: list[tuple[dict[str, Any], Any]] = []

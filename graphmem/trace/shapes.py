@@ -10,9 +10,8 @@ Three ways, in this order:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,29 +24,10 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
+from graphmem.targets import layouts
 from graphmem.trace.hollow import twin
 
 META = torch.device("meta")
-
-
-class Layout(NamedTuple):
-    """Where a tensor's elements lie; ``stride`` and ``offset`` count elements.
-
-    ``nbytes`` is the size of its storage, ``alias`` the number of the storage among the
-    operator's results (two results may share one).
-    """
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    offset: int
-    nbytes: int
-    alias: int
-
-    @property
-    def numel(self) -> int:
-        """The number of elements."""
-        return math.prod(self.size)
 
 
 class NeedsValueError(Exception):
@@ -95,24 +75,6 @@ class Shapes:
         if found is None:
             found = self._found[key] = layouts(_on_meta(func, args, kwargs))
         return found
-
-
-def layouts(value: Any) -> Any:
-    """Nested meta tensors as nested ``Layout``."""
-    storages: dict[int, int] = {}
-
-    def layout(tensor: Tensor) -> Layout:
-        storage = tensor.untyped_storage()
-        return Layout(
-            tuple(tensor.size()),
-            tensor.stride(),
-            tensor.dtype,
-            int(tensor.storage_offset()),
-            storage.nbytes(),
-            storages.setdefault(storage._cdata, len(storages)),
-        )
-
-    return map_tensors(value, layout)
 
 
 def _key(value: Any) -> Any:
