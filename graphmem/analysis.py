@@ -14,6 +14,7 @@ from graphmem.options import Mode, Options, Precision, Target, choice
 from graphmem.report import Report
 from graphmem.summary import summarize
 from graphmem.trace.inputs import Call, as_call, info
+from graphmem.trace.reach import reachable
 from graphmem.trace.run import parameter_names, trace_callable, trace_model
 
 Optimizer = str | type[torch.optim.Optimizer] | Callable[[Iterable[nn.Parameter]], Any]
@@ -175,8 +176,6 @@ def record(
     Raises:
         GraphmemError: in one line, if the callable fails.
     """
-    from graphmem.trace.reach import reachable
-
     options = make_options(mode="training", target=target, steps=steps, strict=strict)
     parameters = {
         id(p): p for _, module in reachable(step).modules for p in module.parameters()

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmem.errors import UnsupportedOpError, ValueNeededError
 from graphmem.options import Target
-from graphmem.schedule import Category, Phase, Unknown
+from graphmem.schedule import TOP_LEVEL, Category, Phase, Unknown
 from graphmem.targets import Call as ScratchCall
 from graphmem.targets import Layout, Rule, layouts, rule_of
 from graphmem.trace import engine, known, optimizer_values, shapes, sparse
@@ -266,12 +266,8 @@ class Recorder(TorchDispatchMode):
 
     def _value_needed(self, func: OpOverload, place: Place) -> ValueNeededError:
         where = place.source or "torch's own code"
-        inside = f" in module {place.module}" if place.module else ""
-        return ValueNeededError(
-            f"{where}{inside}: {describe(func).name} needs the values of a tensor, which an "
-            "analysis without data does not have; give an example value for the input it comes "
-            "from (--input NAME=8x128:int64=1, or a real tensor in Python)"
-        )
+        what = "a value of a tensor" if func is _SCALAR else f"{describe(func).name} on a tensor"
+        return value_needed(what, where, place.module)
 
     def _scratch(self, func: OpOverload, args: Any, kwargs: dict[str, Any], result: Any) -> int:
         """The bytes that the target's kernel allocates for itself."""
@@ -399,6 +395,16 @@ class Recorder(TorchDispatchMode):
         if self.optimizing and not self.places.stack:  # LBFGS calls the model in its step
             return Phase.OPTIMIZER
         return Phase.FORWARD
+
+
+def value_needed(what: str, where: str, module: str) -> ValueNeededError:
+    """The error for code that needs values that an analysis does not have."""
+    inside = "" if module == TOP_LEVEL else f" in module {module}"
+    return ValueNeededError(
+        f"{where}{inside}: {what} decides how the model goes on, and an analysis has no data; give "
+        "an example value for the input that it comes from (--input NAME=8x128:int64=1, or a "
+        "tensor with data in Python)"
+    )
 
 
 def _accumulates(node: torch.autograd.graph.Node) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,12 @@ from torch import fx, nn
 from graphmem.errors import GraphmemError, InputError, TraceError, one_line
 from graphmem.options import Options, Precision
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, verify
+from graphmem.trace.gpu import without_names
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.inputs import Call, named, replace, stand_in
 from graphmem.trace.optimizers import OptimizerChoice
-from graphmem.trace.place import short_path
+from graphmem.trace.place import is_user_file, short_path
+from graphmem.trace.reach import reachable
 from graphmem.trace.session import Session
 from graphmem.trace.step import Loop, Loss
 
@@ -61,52 +63,66 @@ def trace_model(
         TraceError: and others of ``graphmem.errors``, in one line, if the model fails.
     """
     dtype = model_dtype(options)
-    session = Session(target=options.target, dtype=dtype, strict=options.strict)
     args, kwargs = replace(call, lambda leaf: stand_in(leaf, dtype))
     _check_signature(model, args, kwargs)
-    loop = Loop(model, args, kwargs, options, loss, optimizer)
-    if graph:
-        session.recorder.graph = GraphBuilder(session.recorder.ledger)
-    with kept_modes(model), explained(), session.active():
-        session.module(model)
-        for name, tensor in named((args, kwargs), parameter_names(model)):
-            session.recorder.adopt(tensor, Category.INPUTS, TOP_LEVEL, name)
-        loop.prepare()
-        for number in range(1, options.steps + 1):
-            session.recorder.step = number
-            loop.step()
-            session.recorder.claim((loop.output, loop.loss_value), Category.OUTPUTS)
-            session.end_step()
-        schedule = session.schedule()
-        del loop
-        session.disarm_survivors()
-    verify(schedule)
+
+    def run(context: AbstractContextManager[Any]) -> tuple[Session, Schedule]:
+        session = Session(target=options.target, dtype=dtype, strict=options.strict)
+        if graph:
+            session.recorder.graph = GraphBuilder(session.recorder.ledger)
+        loop = Loop(model, args, kwargs, options, loss, optimizer)
+        with kept_modes(model), explained(), session.active(), context:
+            session.module(model)
+            for name, tensor in named((args, kwargs), parameter_names(model)):
+                session.recorder.adopt(tensor, Category.INPUTS, TOP_LEVEL, name)
+            loop.prepare()
+            return session, _steps(session, options.steps, loop.step, loop.results)
+
+    session, schedule = without_names(run)
     built = session.recorder.graph.finish(schedule) if session.recorder.graph else None
     return Trace(schedule, (args, kwargs), built)
 
 
-def trace_callable(step: Callable[[], Any], options: Options) -> Schedule:
-    """Run the user's own step on hollow tensors; see ``graphmem.record``."""
-    from graphmem.trace.reach import reachable
+def _steps(
+    session: Session, count: int, step: Callable[[], Any], results: Callable[[], Any]
+) -> Schedule:
+    """Run steps in an active session, and freeze what it recorded.
 
-    session = Session(target=options.target, strict=options.strict)
-    found = reachable(step)
-    with explained(), session.active():
-        for name, module in found.modules:
-            session.module(module, name if len(found.modules) > 1 else "")
-        for optimizer in found.optimizers:
-            session.optimizer(optimizer)
-        kept = None
-        for number in range(1, options.steps + 1):
-            session.recorder.step = number
-            kept = step()
-            session.recorder.claim(kept, Category.OUTPUTS)
-            session.end_step()
-        schedule = session.schedule()
-        del kept
-        session.disarm_survivors()
+    Args:
+        results: what a step leaves referenced, its outputs.
+    """
+    for number in range(1, count + 1):
+        session.recorder.step = number
+        step()
+        session.recorder.claim(results(), Category.OUTPUTS)
+        session.end_step()
+    schedule = session.schedule()
+    session.disarm_survivors()
     verify(schedule)
     return schedule
+
+
+def trace_callable(step: Callable[[], Any], options: Options) -> Schedule:
+    """Run the user's own step on hollow tensors; see ``graphmem.record``.
+
+    What a step returns stays referenced until the next one returns.
+    """
+    found = reachable(step)
+    returned: list[Any] = [None]
+
+    def once() -> None:
+        returned[0] = step()
+
+    def run(context: AbstractContextManager[Any]) -> Schedule:
+        session = Session(target=options.target, strict=options.strict)
+        with explained(), session.active(), context:
+            for name, module in found.modules:
+                session.module(module, name if len(found.modules) > 1 else "")
+            for optimizer in found.optimizers:
+                session.optimizer(optimizer)
+            return _steps(session, options.steps, once, lambda: returned)
+
+    return without_names(run)
 
 
 @contextmanager
@@ -165,8 +181,6 @@ def explained() -> Iterator[None]:
 
 def _user_line(error: BaseException) -> str | None:
     """The innermost line of a traceback outside of torch and graphmem."""
-    from graphmem.trace.place import is_user_file
-
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_user_file(f.filename)]
     if not frames:
         return None

@@ -25,6 +25,7 @@ from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown
 from graphmem.targets import not_modelled
 from graphmem.trace import known, values
 from graphmem.trace.adopt import Adoption, StandIns
+from graphmem.trace.gpu import gpu_noticed
 from graphmem.trace.hollow import is_hollow
 from graphmem.trace.modules import ModuleCalls, category_of
 from graphmem.trace.recorder import Recorder
@@ -102,6 +103,7 @@ class Session:
             stack.enter_context(collector_off())
             stack.enter_context(self._optimizer_hooks())
             stack.enter_context(self.modules.watch())
+            stack.enter_context(gpu_noticed(self.recorder))
             stack.enter_context(values.asked_for(self.recorder))
             stack.enter_context(states_recorded(self.recorder))
             stack.enter_context(self.recorder)

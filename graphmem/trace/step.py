@@ -50,6 +50,10 @@ class Loop:
         else:
             self._infer()
 
+    def results(self) -> tuple[Any, Any]:
+        """What the latest step left referenced."""
+        return self.output, self.loss_value
+
     def _train(self) -> None:
         if needs_closure(self._optimizer):
             self._optimizer.step(self._closure)

@@ -9,10 +9,9 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from graphmem.errors import ValueNeededError
-from graphmem.schedule import TOP_LEVEL, Unknown
+from graphmem.schedule import Unknown
 from graphmem.trace.place import asked_by_optimizer
-from graphmem.trace.recorder import Recorder
+from graphmem.trace.recorder import Recorder, value_needed
 
 
 class UnknownFloat(float):
@@ -31,7 +30,7 @@ class UnknownFloat(float):
         return made
 
     def _decides(self, *_: object) -> NoReturn:
-        self._refuse("a branch on tensor.item()")
+        self._refuse("a comparison of tensor.item()")
 
     __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __int__ = _decides  # type: ignore[assignment]
     __eq__ = __ne__ = _decides  # type: ignore[assignment]
@@ -50,12 +49,7 @@ def asked_for(recorder: Recorder) -> Iterator[None]:
 
     def refuse(what: str) -> NoReturn:
         place = recorder.places.forward()
-        inside = "" if place.module == TOP_LEVEL else f" in module {place.module}"
-        raise ValueNeededError(
-            f"{place.source or 'torch'}{inside}: {what} needs the values of a tensor, which an "
-            "analysis without data does not have; give an example value for the input it comes "
-            "from (--input NAME=8x128:int64=1, or a real tensor in Python)"
-        )
+        raise value_needed(what, place.source or "torch", place.module)
 
     def is_unknown(tensor: Tensor) -> bool:
         if tensor.layout is not torch.strided:
