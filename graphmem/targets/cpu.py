@@ -57,6 +57,15 @@ def _transposing_copy(source: Layout, result: Layout) -> int:
     return int(side * side * source.dtype.itemsize)
 
 
+@scratch("aten::where", "aten::masked_fill", "aten::masked_fill_", target=Target.CPU)
+def chosen_by_mask(call: Call) -> int:
+    """The mask is read as it is; the values have one dtype already.
+
+    Source: aten/src/ATen/native/TensorAdvancedIndexing.cpp and TensorCompare.cpp.
+    """
+    return 0
+
+
 def pointwise(call: Call) -> int:
     """An elementwise kernel converts inputs of another dtype in whole copies.
 
@@ -67,7 +76,7 @@ def pointwise(call: Call) -> int:
     """
     inputs = list(_layouts_in(call.args))
     dtypes = {i.dtype for i in inputs}
-    if len(dtypes) < 2 or torch.bool in dtypes:
+    if len(dtypes) < 2:
         return 0
     common = _common_dtype(inputs)
     converted = sum(i.numel for i in inputs if i.dtype is not common)

@@ -51,10 +51,10 @@ class Additions:
             leaf = torch.zeros(1, requires_grad=True)
             first = leaf.sin()
             (first * 2 + first.cos()).backward()  # type: ignore[no-untyped-call]
-        for needs_grad in (False, True):
-            weight = torch.zeros(2, 2, requires_grad=needs_grad)
-            strided = torch.zeros(2, 2, 2).transpose(0, 1)
-            F.linear(strided, weight, torch.zeros(2, requires_grad=needs_grad))
+            _add_bias_apart(requires_grad=True)
+        _add_bias_apart(requires_grad=False)
+        with torch.inference_mode():
+            _add_bias_apart(requires_grad=False)
 
     def watch(self, func: OpOverload, args: tuple[Any, ...]) -> None:
         """Learn from an operator that ``calibrate`` runs."""
@@ -89,6 +89,12 @@ class Additions:
             and args[1].dim() == 1
             and _references(args[0]) in self._linear
         )
+
+
+def _add_bias_apart(requires_grad: bool) -> None:
+    transposed = torch.zeros(2, 2, 2).transpose(0, 1)
+    weight = torch.zeros(2, 2, requires_grad=requires_grad)
+    F.linear(transposed, weight, torch.zeros(2, requires_grad=requires_grad))
 
 
 def _between_nodes(node: torch.autograd.graph.Node, inputs: list[Entry]) -> bool:

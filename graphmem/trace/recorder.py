@@ -72,9 +72,10 @@ class Recorder(TorchDispatchMode):
 
     def calibrate(self) -> None:
         """Learn what in-place additions look like; call it once, when active."""
-        with self.paused():
-            self._calibrating = True
+        self._calibrating = True
+        try:
             self._additions.calibrate()
+        finally:
             self._calibrating = False
 
     # -- what the rest of the trace tells the recorder
@@ -117,15 +118,16 @@ class Recorder(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if self._paused:
-            if self._calibrating:
-                self._additions.watch(func, args)
-            return func(*args, **kwargs)
         operator = describe(func)
+        if self._calibrating and not operator.is_composite:
+            self._additions.watch(func, args)
+            return func(*args, **kwargs)
+        if self._paused and not self._calibrating:
+            return func(*args, **kwargs)
         if operator.is_bookkeeping:
             return func(*args, **kwargs)
         if operator.is_composite:
-            with self:
+            with _above_views(), self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -395,6 +397,20 @@ class Recorder(TorchDispatchMode):
         if self.optimizing and not self.places.stack:  # LBFGS calls the model in its step
             return Phase.OPTIMIZER
         return Phase.FORWARD
+
+
+def _above_views() -> Any:
+    """Dispatch as it was above this mode: with the kernels that track views.
+
+    Composite operators arrive here whole under inference_mode only. They look whether a
+    view of a weight requires a gradient (``should_fold`` in aten/src/ATen/native/
+    LinearAlgebra.cpp), which those kernels see to.
+    """
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    return torch._C._ForceDispatchKeyGuard(
+        torch._C._dispatch_tls_local_include_set(),
+        excluded.remove(torch._C.DispatchKey.ADInplaceOrView),
+    )
 
 
 def value_needed(what: str, where: str, module: str) -> ValueNeededError:

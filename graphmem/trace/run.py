@@ -63,10 +63,10 @@ def trace_model(
         TraceError: and others of ``graphmem.errors``, in one line, if the model fails.
     """
     dtype = model_dtype(options)
-    args, kwargs = replace(call, lambda leaf: stand_in(leaf, dtype))
-    _check_signature(model, args, kwargs)
+    _check_signature(model, *call)
 
-    def run(context: AbstractContextManager[Any]) -> tuple[Session, Schedule]:
+    def run(context: AbstractContextManager[Any]) -> Trace:
+        args, kwargs = replace(call, lambda leaf: stand_in(leaf, dtype))
         session = Session(target=options.target, dtype=dtype, strict=options.strict)
         if graph:
             session.recorder.graph = GraphBuilder(session.recorder.ledger)
@@ -76,11 +76,11 @@ def trace_model(
             for name, tensor in named((args, kwargs), parameter_names(model)):
                 session.recorder.adopt(tensor, Category.INPUTS, TOP_LEVEL, name)
             loop.prepare()
-            return session, _steps(session, options.steps, loop.step, loop.results)
+            schedule = _steps(session, options.steps, loop.step, loop.results)
+        built = session.recorder.graph.finish(schedule) if session.recorder.graph else None
+        return Trace(schedule, (args, kwargs), built)
 
-    session, schedule = without_names(run)
-    built = session.recorder.graph.finish(schedule) if session.recorder.graph else None
-    return Trace(schedule, (args, kwargs), built)
+    return without_names(run)
 
 
 def _steps(
@@ -97,7 +97,6 @@ def _steps(
         session.recorder.claim(results(), Category.OUTPUTS)
         session.end_step()
     schedule = session.schedule()
-    session.disarm_survivors()
     verify(schedule)
     return schedule
 

@@ -97,10 +97,11 @@ class Session:
     def active(self) -> Iterator[None]:
         """The context in which steps are recorded."""
         with ExitStack() as stack:
-            stack.callback(self.adoption.restore)
-            stack.callback(self._restore_groups)
             stack.enter_context(random_state_kept())
             stack.enter_context(collector_off())
+            stack.callback(disarm_survivors)
+            stack.callback(self.adoption.restore)
+            stack.callback(self._restore_groups)
             stack.enter_context(self._optimizer_hooks())
             stack.enter_context(self.modules.watch())
             stack.enter_context(gpu_noticed(self.recorder))
@@ -132,18 +133,6 @@ class Session:
     def schedule(self) -> Schedule:
         """The recorded schedule."""
         return self.recorder.ledger.schedule(self.modules.table(), self.recorder.step)
-
-    def disarm_survivors(self) -> None:
-        """Turn hollow tensors that outlive the trace into meta tensors.
-
-        A list of losses that the user's own loop kept would otherwise hold tensors that
-        crash when a real kernel reads them. The stand-ins of modules are in no one's hands
-        once the originals are back.
-        """
-        with self.recorder.paused():
-            for found in gc.get_objects():
-                if type(found) in (Tensor, nn.Parameter) and is_hollow(found):
-                    _to_meta(found)
 
     # -- optimizers
 
@@ -238,6 +227,17 @@ def random_state_kept() -> Iterator[None]:
         random.setstate(python_state)
         if numpy is not None and numpy_state is not None:
             numpy.random.set_state(numpy_state)
+
+
+def disarm_survivors() -> None:
+    """Turn hollow tensors that outlive a trace into meta tensors.
+
+    A list of losses that the user's own loop kept, or the frames of a traceback, would
+    otherwise hold tensors that crash when a real kernel reads them.
+    """
+    for found in gc.get_objects():
+        if type(found) in (Tensor, nn.Parameter) and is_hollow(found):
+            _to_meta(found)
 
 
 def _to_meta(tensor: Tensor) -> None:

@@ -1,0 +1,98 @@
+"""Tests of graphmem.options: choices, the nearest of them, and the options as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+
+from graphmem.errors import UsageError
+from graphmem.options import Mode, Options, Precision, Target, choice, nearest
+
+
+@pytest.mark.parametrize("member", [*Mode, *Precision, *Target])
+def test_every_member_is_chosen_by_its_value(member: Mode | Precision | Target) -> None:
+    assert choice(type(member), member.value, "--option") is member
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (
+            Mode,
+            "trainning",
+            "--mode: 'trainning' is not one of inference, training; did you mean 'training'?",
+        ),
+        (Target, "tpu", "--mode: 'tpu' is not one of cuda, cpu; did you mean 'cpu'?"),
+        (
+            Precision,
+            "amp_bf16",
+            "--mode: 'amp_bf16' is not one of fp32, bf16, fp16, amp-bf16, amp-fp16; "
+            "did you mean 'amp-bf16'?",
+        ),
+        (Mode, "", "--mode: '' is not one of inference, training"),
+        (Target, "xyz", "--mode: 'xyz' is not one of cuda, cpu"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_refused_with_what_there_is(
+    kind: type[Mode] | type[Precision] | type[Target], value: str, message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        choice(kind, value, "--mode")
+    assert str(caught.value) == message
+    assert caught.value.__suppress_context__  # one line, no ValueError above it
+
+
+@pytest.mark.parametrize(
+    ("value", "end"),
+    [
+        ("adamww", "; did you mean 'adamw'?"),
+        ("sgd", "; did you mean 'sgd'?"),
+        ("sg", "; did you mean 'sgd'?"),
+        ("lion", ""),
+        ("", ""),
+    ],
+)
+def test_only_a_name_that_is_near_is_proposed(value: str, end: str) -> None:
+    assert nearest(value, ["adam", "adamw", "sgd"]) == end
+
+
+def test_the_nearest_of_several_near_names_is_proposed() -> None:
+    # Of 5 and 7 letters 5 in common: 2*5 / 12 = 0.83; of 5 and 5 letters 4: 2*4 / 10 = 0.8.
+    assert nearest("adamw", ["adamx", "adamw_8"]) == "; did you mean 'adamw_8'?"
+
+
+def test_half_of_a_name_is_near_enough() -> None:
+    assert nearest("abcd", ["abyz"]) == "; did you mean 'abyz'?"  # 2*2 / (4+4) = 0.5
+    assert nearest("abcd", ["abxyz"]) == ""  # 2*2 / (4+5) = 0.44
+
+
+def test_names_may_come_from_an_iterator() -> None:
+    assert nearest("sdg", iter(("adam", "sgd"))) == "; did you mean 'sgd'?"
+
+
+def test_options_are_changed_by_replacing_them_only() -> None:
+    options = Options()
+    with pytest.raises(FrozenInstanceError):
+        options.steps = 3  # type: ignore[misc]
+    assert replace(options, steps=3) != options == Options()
+
+
+def test_options_are_json_values_under_their_own_names() -> None:
+    options = Options(mode=Mode.INFERENCE, target=Target.CPU, precision=Precision.AMP_BF16)
+
+    values = json.loads(json.dumps(options.to_dict()))
+
+    assert values == options.to_dict()
+    assert list(values) == [each.name for each in fields(Options)]
+    assert values["mode"] == "inference"
+    assert values["target"] == "cpu"
+    assert values["precision"] == "amp-bf16"
+
+
+def test_by_default_two_training_steps_run_on_cuda() -> None:
+    options = Options()
+    assert (options.mode, options.target, options.steps) == (Mode.TRAINING, Target.CUDA, 2)
+    assert options.accumulate == 1
+    assert options.set_to_none

@@ -1,0 +1,136 @@
+"""After a trace, also after one that failed, everything is as it was before."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import graph
+
+import graphmem
+
+
+class Stateful(nn.Module):
+    """Keeps tensors, a list and a counter on itself, and fails on demand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.register_buffer("seen", torch.zeros(1))
+        self.cache: Tensor | None = None
+        self.history: list[Tensor] = []
+        self.calls = 0
+        self.fail = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen += 1
+        self.cache = self.norm(self.layer(x))
+        self.history.append(self.cache)
+        if self.fail:
+            raise ValueError("on demand")
+        return self.cache
+
+
+def snapshot(model: Stateful) -> dict[str, Any]:
+    parameters = dict(model.named_parameters())
+    return {
+        "identities": {name: id(p) for name, p in parameters.items()},
+        "values": {name: p.detach().clone() for name, p in parameters.items()},
+        "buffers": {name: b.clone() for name, b in model.named_buffers()},
+        "gradients": {name: p.grad for name, p in parameters.items()},
+        "attributes": (model.cache, list(model.history), model.calls, model.training),
+        "random": (torch.get_rng_state(), random.getstate()),
+        "hooks": [len(m._forward_hooks) + len(m._backward_hooks) for m in model.modules()],
+        "patched": (
+            nn.Module.__call__,
+            vars(Tensor).get("item"),
+            vars(Tensor).get("tolist"),
+            graph.disable_saved_tensors_hooks,
+            torch.get_rng_state,
+            torch.cuda._lazy_init,
+        ),
+        "collector": (gc.isenabled(), gc.get_freeze_count()),
+    }
+
+
+def assert_same(before: Any, after: Any) -> None:
+    if isinstance(before, Tensor):
+        assert torch.equal(before, after)
+    elif isinstance(before, dict):
+        assert before.keys() == after.keys()
+        for key in before:
+            assert_same(before[key], after[key])
+    elif isinstance(before, list | tuple):
+        assert len(before) == len(after)
+        for one, other in zip(before, after, strict=True):
+            assert_same(one, other)
+    else:
+        assert before == after
+
+
+def analyzed(model: Stateful) -> None:
+    graphmem.analyze(model, torch.ones(4, 8))
+
+
+def recorded(model: Stateful) -> None:
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = dict(optimizer.state_dict())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(torch.rand(4, 8)).sum().backward()
+        optimizer.step()
+
+    try:
+        graphmem.record(step)
+    finally:
+        assert optimizer.state_dict() == state
+        assert optimizer.param_groups[0]["params"][0] is model.layer.weight
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("run", [analyzed, recorded])
+def test_a_model_is_left_as_it_was(run: Callable[[Stateful], None], fails: bool) -> None:
+    model = Stateful().eval()
+    model.fail = fails
+    model.layer.weight.grad = torch.ones(8, 8)
+    before = snapshot(model)
+
+    if fails:
+        with pytest.raises(graphmem.TraceError, match="on demand"):
+            run(model)
+    else:
+        run(model)
+
+    assert_same(before, snapshot(model))
+    model.fail = False
+    assert model(torch.randn(2, 8)).isfinite().all()  # and it still runs for real
+
+
+def test_tensors_that_a_loop_keeps_come_back_without_memory_and_without_danger() -> None:
+    model = nn.Linear(8, 8)
+    losses: list[Tensor] = []
+
+    def step() -> None:
+        loss = model(torch.randn(4, 8)).sum()
+        loss.backward()
+        losses.append(loss)
+
+    graphmem.record(step, steps=3)
+
+    assert [loss.device.type for loss in losses] == ["meta"] * 3
+
+
+def test_a_second_analysis_gives_the_same_bytes() -> None:
+    model = Stateful()
+
+    first, second = (graphmem.analyze(model, torch.randn(4, 8)).to_dict() for _ in range(2))
+
+    assert first == second

@@ -1,0 +1,201 @@
+"""Whole steps, with the arithmetic by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import graphmem
+from graphmem.report import Report
+from tests.trace import subjects
+
+# A plain MLP on a batch of 4: 10 -> 20 -> 5, fp32.
+WEIGHTS = (10 * 20 + 20 + 20 * 5 + 5) * 4  # 325 elements of 4 B = 1300
+X = torch.randn(4, 10)
+INPUT = 4 * 10 * 4  # 160
+HIDDEN = 4 * 20 * 4  # 320: the result of ReLU, which ReLU and the second Linear save
+OUTPUT = 4 * 5 * 4  # 80
+LOSS = 4
+
+
+def plain_mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5))
+
+
+def of(optimizer: Any, **options: Any) -> Report:
+    return graphmem.analyze(plain_mlp(), X, optimizer=optimizer, target="cpu", **options)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "states"),
+    [
+        ("sgd", 0),
+        ("sgd+momentum", WEIGHTS),  # 1x
+        ("adam", 2 * WEIGHTS + 4 * 4),  # two moments, and a step of 4 B for 4 parameters
+        ("adamw", 2 * WEIGHTS + 4 * 4),
+    ],
+)
+def test_optimizer_states_are_those_of_the_textbook(optimizer: str, states: int) -> None:
+    report = of(optimizer)
+
+    assert sum(layer.optimizer_bytes for layer in report.layers) == states
+    assert report.breakdown["optimizer_states"] == states
+
+
+def test_the_peak_of_an_mlp_under_sgd_by_hand() -> None:
+    report = of("sgd", steps=1)
+
+    # Backward of the second Linear has its three gradients: of its input (320), weight
+    # (20*5*4 = 400) and bias (20); ReLU's backward then makes another 320 from the first.
+    assert report.steps[0].phases["backward"] == (
+        WEIGHTS + INPUT + OUTPUT + LOSS + LOSS  # the last is the gradient of the loss
+        + 400 + 20  # gradients of the second Linear
+        + HIDDEN  # saved by ReLU
+        + HIDDEN  # gradient of its result
+        + HIDDEN  # gradient of its input
+    )  # fmt: skip
+    # Forward: inputs, the result of the first Linear still there while ReLU makes its own.
+    assert report.steps[0].phases["forward"] == (
+        WEIGHTS + INPUT + max(HIDDEN + HIDDEN, HIDDEN + OUTPUT + LOSS + LOSS)
+    )
+
+
+def test_the_breakdown_at_the_peak_by_hand() -> None:
+    report = of("sgd")
+
+    # Step 2, backward of ReLU; see above. The loss's gradient is a temporary.
+    assert report.breakdown == {
+        "parameters": WEIGHTS,
+        "buffers": 0,
+        "gradients": 400 + 20,
+        "optimizer_states": 0,
+        "inputs": INPUT,
+        "saved_for_backward": HIDDEN,
+        "outputs": OUTPUT + LOSS,
+        "temporaries": HIDDEN + HIDDEN + LOSS,
+        "workspaces": 0,
+        "allocator_slack": 0,
+    }
+    assert report.peak.module == "1"
+    assert report.peak.op == "aten.threshold_backward"
+    assert (report.peak.step, report.peak.phase) == (1, "backward")
+
+
+def test_layers_know_what_they_own_and_save() -> None:
+    first, relu, second = [layer for layer in of("adamw").layers if layer.module in "012"]
+
+    assert (first.parameters, first.parameter_bytes) == (220, 880)  # 10*20 + 20
+    assert (first.gradient_bytes, first.optimizer_bytes) == (880, 2 * 880 + 2 * 4)
+    assert first.saved_bytes == INPUT
+    assert relu.saved_bytes == HIDDEN  # the second Linear saves the same storage
+    assert second.saved_bytes == 0
+    assert (first.calls, relu.output_bytes, second.output_bytes) == (2, HIDDEN, OUTPUT)
+
+
+def test_four_micro_batches_hold_one_set_of_gradients() -> None:
+    one, four = of("sgd", accumulate=1), of("sgd", accumulate=4)
+
+    gradients = [sum(layer.gradient_bytes for layer in r.layers) for r in (one, four)]
+    assert gradients == [WEIGHTS, WEIGHTS]
+    # In later micro-batches one gradient at a time stands beside the sums (the largest
+    # is 10*20*4 = 800), and all sums stand through forward.
+    assert four.steps[0].phases["backward"] is not None
+    assert one.steps[0].phases["backward"] is not None
+    extra = four.steps[0].phases["backward"] - one.steps[0].phases["backward"]
+    assert 0 < extra < WEIGHTS
+
+
+def test_states_are_there_from_the_second_step_on() -> None:
+    first, second = of("adamw").steps
+
+    assert first.phases["forward"] is not None
+    assert second.phases["forward"] is not None
+    gradients_go = 0  # set_to_none before forward
+    grown = second.phases["forward"] - first.phases["forward"]
+    # The old output and loss are still held when the second step's forward runs.
+    assert grown == 2 * WEIGHTS + 4 * 4 + gradients_go + OUTPUT + LOSS - 4 * 0
+
+
+def test_foreach_is_the_default_on_cuda_and_not_on_the_cpu() -> None:
+    def operators(target: str) -> set[str]:
+        report = graphmem.analyze(plain_mlp(), X, target=target, timeline=True)
+        return {point.op for point in report.timeline or ()}
+
+    assert any(op.startswith("aten._foreach") for op in operators("cuda"))
+    assert not any(op.startswith("aten._foreach") for op in operators("cpu"))
+
+
+def test_blocks_are_of_512_bytes_on_cuda() -> None:
+    report = graphmem.analyze(plain_mlp(), X, optimizer="sgd", steps=1)
+
+    assert report.peak.allocated_bytes % 512 == 0
+    assert report.breakdown["allocator_slack"] == (
+        report.peak.allocated_bytes
+        - sum(v for k, v in report.breakdown.items() if k != "allocator_slack")
+    )
+    parameters = sum(-(-n * 4 // 512) * 512 for n in (200, 20, 100, 5))  # 1024+512+512+512
+    rows = {layer.module: layer.live_at_peak_bytes for layer in report.layers}
+    assert rows["0"] + rows["2"] >= parameters
+
+
+def test_an_optimizer_may_be_a_class_or_a_callable() -> None:
+    by_class = of(torch.optim.SGD)
+    by_callable = of(lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
+
+    assert by_class.breakdown["optimizer_states"] == 0
+    assert by_callable.breakdown["optimizer_states"] == WEIGHTS
+
+
+def test_the_same_from_meta_and_from_real_weights() -> None:
+    with torch.device("meta"):
+        on_meta = plain_mlp()
+
+    assert graphmem.analyze(on_meta, X).to_dict() == graphmem.analyze(plain_mlp(), X).to_dict()
+
+
+def test_idle_bytes_name_what_is_held_for_nothing() -> None:
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(64, 64, bias=False) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            kept = []
+            for layer in self.layers:
+                x = layer(x)
+                kept.append(x)
+            return x
+
+    report = graphmem.analyze(
+        Keeps(), torch.randn(1024, 64), mode="inference", target="cpu", steps=1
+    )
+    # At the last layer: its input is read, the result of the first layer is not.
+    assert report.idle_bytes == 1024 * 64 * 4
+    assert report.last_use_peak_bytes == report.peak.allocated_bytes - report.idle_bytes
+    (idle,) = [holder for holder in report.holders if holder.idle_bytes]
+    assert idle.module == "layers.0"
+
+
+def test_every_operation_has_its_module_and_the_users_line() -> None:
+    report = graphmem.analyze(subjects.Residual(), torch.randn(256, 128), timeline=True)
+
+    assert report.peak.module.startswith("layers.") or report.peak.module == "(top level)"
+    assert report.timeline is not None
+    modules = {(p.phase, p.module) for p in report.timeline}
+    for number in range(4):
+        assert ("forward", f"layers.{number}") in modules
+        assert ("backward", f"layers.{number}") in modules
+    lines = {holder.source for holder in report.holders if holder.category == "saved_for_backward"}
+    assert all("tests/trace/subjects.py:" in str(line) for line in lines)
+
+
+def test_inputs_are_tensors_specs_texts_and_containers() -> None:
+    tensor = of("sgd")
+    for inputs in ((X,), [X], {"input": X}, graphmem.spec("4x10"), "4x10", (graphmem.spec("4x10"),)):
+        report = graphmem.analyze(plain_mlp(), inputs, optimizer="sgd", target="cpu")
+        assert report.peak == tensor.peak.__class__(
+            **{**{f: getattr(tensor.peak, f) for f in tensor.peak.__slots__}, "source": report.peak.source}
+        )

@@ -1,0 +1,128 @@
+"""Known values decide branches; unknown ones are asked for, with the line."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import graphmem
+
+
+class Masked(nn.Module):
+    """Takes the short way where nothing is masked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        y = self.layer(x)
+        if mask.all():
+            return y
+        return y.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+
+def line_of(text: str) -> int:
+    lines, start = inspect.getsourcelines(Masked)
+    return start + next(i for i, line in enumerate(lines) if text in line)
+
+
+@pytest.mark.parametrize(("all_ones", "fills"), [(True, 0), (False, 2)])
+def test_a_mask_with_values_decides_the_branch(all_ones: bool, fills: int) -> None:
+    mask = torch.ones(32, dtype=torch.bool)
+    mask[3] = all_ones
+
+    report = graphmem.analyze(Masked(), (torch.randn(32, 64), mask), timeline=True)
+
+    assert report.timeline is not None
+    assert sum("masked_fill" in p.op for p in report.timeline if p.phase == "forward") == fills
+
+
+def test_a_spec_with_a_value_decides_it_too() -> None:
+    report = graphmem.analyze(Masked(), ("32x64", "32:bool=1"))
+
+    assert report.unknown[0].what == "what CUDA's kernels do differently"
+    assert len(report.unknown) == 1
+
+
+def test_an_unknown_branch_names_its_line_and_what_to_give() -> None:
+    with pytest.raises(graphmem.ValueNeededError) as caught:
+        graphmem.analyze(Masked(), ("32x64", "32:bool"))
+
+    message = str(caught.value)
+    assert f"tests/trace/test_values.py:{line_of('if mask.all()')}" in message
+    assert "example value" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("way", ["tolist", "numpy", "int", "nonzero", "index"])
+def test_every_way_to_a_value_is_refused_in_one_line(way: str) -> None:
+    class Looks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            if way == "tolist":
+                y.tolist()
+            elif way == "numpy":
+                y.detach().numpy()
+            elif way == "int":
+                torch.zeros(int(y.sum()))
+            elif way == "nonzero":
+                torch.nonzero(y)
+            else:
+                y[y > 0].sum()
+            return y
+
+    with pytest.raises(graphmem.ValueNeededError, match=r"test_values\.py:\d+"):
+        graphmem.analyze(Looks(), torch.randn(4, 4))
+
+
+def test_shape_arithmetic_on_known_integers_is_computed() -> None:
+    class Cuts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+            longest = int(lengths.max())
+            keep = torch.nonzero(lengths > 3).flatten()
+            return self.layer(x[keep, :longest])
+
+    lengths = torch.tensor([2, 5, 7, 3])
+    report = graphmem.analyze(Cuts(), (torch.randn(4, 10, 16), lengths), timeline=True)
+
+    layer = next(row for row in report.layers if row.module == "layer")
+    assert layer.output_bytes == 2 * 7 * 16 * 4  # two of them are longer than 3, at most 7
+
+
+def test_a_logged_loss_is_no_branch() -> None:
+    model = nn.Linear(8, 8)
+    log = []
+
+    def step() -> None:
+        loss = model(torch.randn(4, 8)).mean()
+        loss.backward()
+        log.append(f"{loss.item():.3f} {loss.item() * 2 + 1}")
+
+    report = graphmem.record(step)
+
+    assert log == ["nan nan", "nan nan"]
+    assert any("item" in unknown.what for unknown in report.unknown)
+
+
+def test_a_branch_on_a_logged_loss_is_refused() -> None:
+    model = nn.Linear(8, 8)
+
+    def step() -> None:
+        loss = model(torch.randn(4, 8)).mean()
+        if loss.item() > 10:
+            raise RuntimeError("diverged")
+
+    with pytest.raises(graphmem.ValueNeededError, match=r"test_values\.py:\d+.*comparison"):
+        graphmem.record(step)
