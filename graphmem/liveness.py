@@ -22,7 +22,7 @@ from enum import Enum, unique
 from itertools import accumulate
 
 from graphmem.errors import InvariantError
-from graphmem.schedule import BEFORE, Schedule, Storage
+from graphmem.schedule import BEFORE, Category, Schedule, Storage
 
 Size = Callable[[Storage], int]
 """The bytes that a storage occupies, after rounding."""
@@ -88,6 +88,22 @@ def _lives(storage: Storage, index: int, lifetimes: Lifetimes) -> bool:
     return storage.born <= index and (end is None or end >= index)
 
 
+_PERSISTENT = frozenset({Category.PARAMETERS, Category.BUFFERS, Category.OPTIMIZER_STATES})
+
+
 def idle(storages: Iterable[Storage], index: int) -> list[Storage]:
-    """Those of the live storages that no operation from ``index`` on reads or writes."""
-    return [s for s in storages if s.last_use < index]
+    """Those of the live storages that no operation from ``index`` on reads or writes.
+
+    What the next step would read again, beyond the end of the schedule, is not idle:
+    parameters, buffers, optimizer states and whatever stood there before the first step.
+    """
+    return [s for s in storages if is_idle(s, index)]
+
+
+def is_idle(storage: Storage, index: int) -> bool:
+    """Whether a live storage is held although nothing from ``index`` on needs it."""
+    return (
+        storage.last_use < index
+        and storage.born != BEFORE
+        and storage.category not in _PERSISTENT
+    )

@@ -120,7 +120,7 @@ class _Summary:
         return [self._holder(s) for s in largest if self.size(s)]
 
     def _holder(self, storage: Storage) -> Holder:
-        is_idle = storage.last_use < self.live.peak_index
+        is_idle = liveness.is_idle(storage, self.live.peak_index)
         return Holder(
             bytes=self.size(storage),
             shape=storage.shape,

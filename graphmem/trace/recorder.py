@@ -8,13 +8,16 @@ tensors of which all values are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.autograd import _make_grads
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmem.errors import UnsupportedOpError, ValueNeededError
@@ -31,6 +34,21 @@ from graphmem.trace.place import Place, Places, asked_by_optimizer
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 _RESIZES = frozenset({"aten.resize_", "aten.resize_as_"})
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where in a run an operator comes.
+
+    ``node`` is the autograd node that runs, ``number`` its sequence number; ``forward``
+    says that the operator computes a forward, if only again in a checkpoint.
+    """
+
+    place: Place
+    phase: Phase
+    node: torch.autograd.graph.Node | None
+    number: int | None
+    forward: bool
 
 
 class Recorder(TorchDispatchMode):
@@ -136,23 +154,39 @@ class Recorder(TorchDispatchMode):
     def _record(
         self, func: OpOverload, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        in_backward = torch._C._current_graph_task_id() != -1
-        node = torch._C._current_autograd_node() if in_backward else None
-        place = self.places.backward(node) if in_backward else self.places.forward()
-        inputs = self._entries_of((args, kwargs), place)
-        sums = func is engine.ADD and self._additions.is_engine_sum(args, node, inputs)
+        moment = self._moment(operator)
+        inputs = self._entries_of((args, kwargs))
+        sums = func is engine.ADD and self._additions.is_engine_sum(args, moment.node, inputs)
         bias = func is engine.ADD and not sums and self._additions.is_bias(args, inputs)
         if sums or bias:
             func = engine.ADD_IN_PLACE
             operator = describe(func)
-        result = self._result(func, operator, args, kwargs, inputs, place)
+        result = self._result(func, operator, args, kwargs, inputs, moment.place)
         if bias:
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
         scratch = self._scratch(func, args, kwargs, result)
-        self._enter(operator, args, kwargs, inputs, result, place, node, in_backward, scratch)
+        allocated = self._enter_results(operator, args, inputs, result, moment)
+        written = self._written(operator, args, kwargs)
+        _spoil(written, inputs, moment)
+        self._call(operator.name, moment, inputs, written, allocated, scratch)
         if self.graph is not None:
             self.graph.add(len(self.ledger.calls) - 1, func, args, kwargs, result)
         return result
+
+    def _moment(self, operator: Operator) -> Moment:
+        """Where in the run the operator comes."""
+        if torch._C._current_graph_task_id() == -1:
+            place = self.places.forward()
+            if operator.name == "aten.ones_like" and _called_by(_make_grads):
+                return Moment(place, Phase.BACKWARD, None, None, forward=False)
+            optimizing = self.optimizing and not self.places.stack  # LBFGS runs the model
+            phase = Phase.OPTIMIZER if optimizing else Phase.FORWARD
+            return Moment(place, phase, None, None, forward=True)
+        node = torch._C._current_autograd_node()
+        number = None if node is None else node._sequence_nr()
+        recomputing = bool(self.places.stack)
+        place = self.places.backward(node)
+        return Moment(place, Phase.BACKWARD, node, number, forward=recomputing)
 
     def _result(
         self,
@@ -282,78 +316,57 @@ class Recorder(TorchDispatchMode):
 
     # -- entering in the ledger
 
-    def _entries_of(self, value: Any, place: Place) -> list[Entry]:
+    def _entries_of(self, value: Any) -> list[Entry]:
         """The entries of all tensors in arguments, adopting the ones never seen before."""
         found: list[Entry] = []
         for tensor in known.tensors_in(value):
             for part in known.strided_parts(tensor):
                 entry = self.ledger.find(part)
-                if entry is None:
-                    entry = self._stray(part, place)
-                found.append(entry)
+                found.append(entry if entry is not None else self.stray(part))
         return found
 
-    def stray(self, tensor: Tensor, target: str = "torch.tensor") -> None:
-        """Enter a tensor that came into being below the dispatcher."""
-        if torch._C._current_graph_task_id() != -1:
-            self._stray(tensor, self.places.backward(torch._C._current_autograd_node()), target)
-        else:
-            self._stray(tensor, self.places.forward(), target)
-
-    def _stray(self, tensor: Tensor, place: Place, target: str = "torch.tensor") -> Entry:
-        """A real tensor that the trace did not make: torch.tensor(...), a constant."""
-        index = len(self.ledger.calls)
-        entry = self.ledger.enter(
-            tensor, born=index, op=target, module=place.module, source=place.source
-        )
+    def stray(self, tensor: Tensor, target: str = "torch.tensor") -> Entry:
+        """Enter a tensor that came into being below the dispatcher, on the host."""
+        moment = self._moment(describe(torch.ops.aten.lift_fresh.default))
+        entry = self._enter(tensor, target, moment)
         entry.known = known.is_real(tensor) and known.is_small(tensor)
         entry.host = True
-        self._call(target, place, (), (), (entry.id,))
+        self._call(target, moment, [], [], [entry])
         return entry
 
-    def _enter(
+    def _enter_results(
         self,
         operator: Operator,
         args: tuple[Any, ...],
-        kwargs: dict[str, Any],
         inputs: list[Entry],
         result: Any,
-        place: Place,
-        node: torch.autograd.graph.Node | None,
-        in_backward: bool,
-        scratch: int,
-    ) -> None:
-        index = len(self.ledger.calls)
-        all_known = all(entry.known for entry in inputs)
-        number = None if node is None else node._sequence_nr()
-        accumulating = node is not None and _accumulates(node)
-        forward = not in_backward or bool(self.places.stack)
+        moment: Moment,
+    ) -> list[Entry]:
+        """Enter the new storages of a result, and return them."""
         allocated = []
+        accumulated = moment.node is not None and _accumulates(moment.node)
         for tensor in known.tensors_in(result):
             for part in known.strided_parts(tensor):
                 entry = self.ledger.find(part)
                 if entry is None:
-                    entry = self.ledger.enter(
-                        part, born=index, op=operator.name, module=place.module, source=place.source
-                    )
-                    entry.known = all_known and known.is_real(part)
-                    entry.forward = forward
-                    entry.compared = optimizer_values.comparison(operator.name, args)
+                    entry = self._enter(part, operator.name, moment)
+                    entry.known = known.is_real(part) and all(e.known for e in inputs)
                     entry.host = bool(inputs) and all(e.host for e in inputs)
-                    allocated.append(entry.id)
-                entry.node = number
-                if accumulating:
+                    entry.compared = optimizer_values.comparison(operator.name, args)
+                    allocated.append(entry)
+                entry.node = moment.number
+                if accumulated:
                     entry.claim(Category.GRADIENTS)
-                    entry.module = place.module
-        written = self._written(operator, args, kwargs)
-        for entry in written:
-            entry.known = entry.known and all_known
-            entry.node = number
-        if in_backward and not forward:
-            _claim_saved(inputs)
-        reads = tuple(dict.fromkeys(entry.id for entry in inputs))
-        writes = tuple(entry.id for entry in written)
-        self._call(operator.name, place, reads, writes, tuple(allocated), scratch)
+                    entry.module = moment.place.module
+        return allocated
+
+    def _enter(self, tensor: Tensor, op: str, moment: Moment) -> Entry:
+        place = moment.place
+        entry = self.ledger.enter(
+            tensor, born=len(self.ledger.calls), op=op, module=place.module, source=place.source
+        )
+        entry.forward = moment.forward
+        return entry
 
     def _written(
         self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -371,32 +384,42 @@ class Recorder(TorchDispatchMode):
     def _call(
         self,
         target: str,
-        place: Place,
-        reads: tuple[int, ...],
-        writes: tuple[int, ...],
-        allocates: tuple[int, ...],
+        moment: Moment,
+        inputs: list[Entry],
+        written: list[Entry],
+        allocated: list[Entry],
         scratch: int = 0,
     ) -> None:
         self.ledger.add(
             Call(
                 target=target,
-                phase=self._phase(),
+                phase=moment.phase,
                 step=self.step,
-                module=place.module,
-                source=place.source,
-                reads=reads,
-                writes=writes,
-                allocates=allocates,
+                module=moment.place.module,
+                source=moment.place.source,
+                reads=tuple(dict.fromkeys(entry.id for entry in inputs)),
+                writes=tuple(entry.id for entry in written),
+                allocates=tuple(entry.id for entry in allocated),
                 scratch_bytes=scratch,
             )
         )
 
-    def _phase(self) -> Phase:
-        if torch._C._current_graph_task_id() != -1:
-            return Phase.BACKWARD
-        if self.optimizing and not self.places.stack:  # LBFGS calls the model in its step
-            return Phase.OPTIMIZER
-        return Phase.FORWARD
+
+def _spoil(written: list[Entry], inputs: list[Entry], moment: Moment) -> None:
+    """What was written is known only if all that went in is; backward reads what was saved."""
+    all_known = all(entry.known for entry in inputs)
+    for entry in written:
+        entry.known = entry.known and all_known
+        entry.node = moment.number
+    if moment.node is not None and not moment.forward:
+        for entry in inputs:
+            if entry.forward:  # forward made it and kept it for backward, however
+                entry.claim(Category.SAVED_FOR_BACKWARD)
+
+
+def _called_by(function: Callable[..., Any]) -> bool:
+    """Whether a Python function called the operator that is being dispatched."""
+    return sys._getframe(4).f_code is function.__code__
 
 
 def _above_views() -> Any:
@@ -442,10 +465,3 @@ def _written_argument(
     if position < len(args):
         return args[position]
     return kwargs.get(operator.written_names[which])
-
-
-def _claim_saved(inputs: list[Entry]) -> None:
-    """What forward made and an autograd node reads was kept for backward, however."""
-    for entry in inputs:
-        if entry.forward:
-            entry.claim(Category.SAVED_FOR_BACKWARD)
