@@ -115,9 +115,7 @@ def analyze_call(
     subject = _report.Subject(
         kind, name or type(model).__name__, *counts, info(trace.call, parameter_names(model))
     )
-    return summarize(
-        trace.schedule, subject, options, options.to_dict(), torch_version(), timeline
-    )
+    return summarize(trace.schedule, subject, options, options.to_dict(), torch_version(), timeline)
 
 
 def graph(
@@ -147,7 +145,7 @@ def graph(
 
 
 def torch_version() -> str:
-    """torch's version without the name of its build: the bytes are the same on all."""
+    """Torch's version without the name of its build: the bytes are the same on all."""
     return str(torch.__version__).split("+")[0]
 
 

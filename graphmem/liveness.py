@@ -103,7 +103,5 @@ def idle(storages: Iterable[Storage], index: int) -> list[Storage]:
 def is_idle(storage: Storage, index: int) -> bool:
     """Whether a live storage is held although nothing from ``index`` on needs it."""
     return (
-        storage.last_use < index
-        and storage.born != BEFORE
-        and storage.category not in _PERSISTENT
+        storage.last_use < index and storage.born != BEFORE and storage.category not in _PERSISTENT
     )

@@ -52,8 +52,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The worst moment. ``reserved_bytes`` and ``device_bytes`` are None where the
-    allocator is not modelled."""
+    """The worst moment.
+
+    ``reserved_bytes`` and ``device_bytes`` are None where the allocator is not modelled.
+    """
 
     requested_bytes: int
     allocated_bytes: int

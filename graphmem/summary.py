@@ -45,6 +45,10 @@ def summarize(
     return _Summary(schedule, options).report(subject, created_from, torch_version, timeline)
 
 
+# Counted in the first step alone: later ones make them anew, or keep them.
+_PER_PARAMETER = (Category.GRADIENTS, Category.OPTIMIZER_STATES)
+
+
 class _Summary:
     """The numbers that several parts of a report share."""
 
@@ -163,22 +167,13 @@ class _Summary:
         for storage in self.schedule.storages:
             if storage.saved_by is not None and _is_activation(storage) and steps(storage) <= 1:
                 saved[storage.saved_by] += self.size(storage)
-            if storage.category is Category.OPTIMIZER_STATES or (
-                storage.category is Category.GRADIENTS and steps(storage) <= 1
-            ):
-                if self._outlives_first_update(storage):
-                    sums[storage.module, storage.category] += self.size(storage)
+            if storage.category in _PER_PARAMETER and steps(storage) <= 1:
+                sums[storage.module, storage.category] += self.size(storage)
         return held, saved, sums
 
     def _step_of_birth(self) -> Any:
         operations = self.schedule.operations
         return lambda storage: 0 if storage.born < 0 else operations[storage.born].step
-
-    def _outlives_first_update(self, storage: Storage) -> bool:
-        """States that are replaced by new tensors in each step count once."""
-        return storage.category is Category.GRADIENTS or storage.born < 0 or (
-            self.schedule.operations[storage.born].step == 1
-        )
 
     def timeline(self) -> tuple[TimelinePoint, ...]:
         return tuple(

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from jsonschema import Draft202012Validator
 
 from graphmem.render import as_json
 from graphmem.report import BREAKDOWN, SCHEMA, Report, json_schema

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphmem.errors import UsageError
@@ -127,8 +128,7 @@ def write(text: str, path: str | None) -> None:
         print(text, end="")
         return
     try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"-o {path}: {error.strerror}") from error
 
@@ -142,8 +142,6 @@ def kind_of(format_: str | None, path: str | None, kinds: dict[str, str]) -> str
     Raises:
         UsageError: for a suffix or format that is none, with the nearest.
     """
-    from pathlib import Path
-
     from graphmem.options import nearest
 
     if format_ is not None:

@@ -39,6 +39,7 @@ class Verification:
 
     @property
     def difference_bytes(self) -> int:
+        """Measured minus predicted."""
         return self.measured_peak_bytes - self.predicted_peak_bytes
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,5 +165,3 @@ def resident_bytes(model: nn.Module, call: Call) -> int:
     )
     storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in tensors}
     return sum(storage.nbytes() for storage in storages.values())
-
-

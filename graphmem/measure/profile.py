@@ -28,7 +28,7 @@ def profiled(run: Callable[[], None]) -> Stream:
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
     ):
         run()
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
+    results = profiler.profiler.kineto_results
     return _as_stream(results.experimental_event_tree())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tabulate import tabulate  # type: ignore[import-untyped]
+from tabulate import tabulate
 
 from graphmem.as_text import format_bytes, format_share, format_tensor
 from graphmem.render.bars import bar

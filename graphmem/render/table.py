@@ -7,7 +7,7 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 
-from tabulate import SEPARATING_LINE, DataRow, Line, TableFormat, tabulate  # type: ignore[import-untyped]
+from tabulate import SEPARATING_LINE, DataRow, Line, TableFormat, tabulate
 
 from graphmem.as_text import format_bytes, format_share
 from graphmem.render.bars import bar

@@ -1,0 +1,1 @@
+"""The trace: a model's own steps, run on hollow tensors and recorded."""

@@ -71,7 +71,8 @@ class StandIns:
             elements = original.nbytes() // tensor.element_size()
             storage = self._storages[key] = hollow_storage(elements * dtype.itemsize)
             self._keep.append(original)
-        return on_storage(storage, tensor.shape, tensor.stride(), dtype, tensor.storage_offset())
+        offset = int(tensor.storage_offset())
+        return on_storage(storage, tensor.shape, tensor.stride(), dtype, offset)
 
     def _wanted(self, dtype: torch.dtype) -> torch.dtype:
         return self._dtype if self._dtype is not None and dtype.is_floating_point else dtype
@@ -79,7 +80,11 @@ class StandIns:
 
 def _keeps_values(tensor: Tensor) -> bool:
     """Integer and boolean tensors decide branches and sizes; weights do not."""
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex or isinstance(tensor, nn.Parameter):
+    if (
+        tensor.dtype.is_floating_point
+        or tensor.dtype.is_complex
+        or isinstance(tensor, nn.Parameter)
+    ):
         return False
     return known.is_small(tensor) and tensor.device.type != "meta" and known_data(tensor)
 
@@ -163,9 +168,7 @@ class _Copied:
 
     def __init__(self, container: Any) -> None:
         self.container = container
-        self.contents = {
-            key: _copied(value) for key, value in _items(container)
-        }
+        self.contents = {key: _copied(value) for key, value in _items(container)}
 
     def put_back(self) -> Any:
         values = {key: _original(value) for key, value in self.contents.items()}

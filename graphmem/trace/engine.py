@@ -50,7 +50,7 @@ class Additions:
         with torch.enable_grad():
             leaf = torch.zeros(1, requires_grad=True)
             first = leaf.sin()
-            (first * 2 + first.cos()).backward()  # type: ignore[no-untyped-call]
+            (first * 2 + first.cos()).backward()
             _add_bias_apart(requires_grad=True)
         _add_bias_apart(requires_grad=False)
         with torch.inference_mode():
@@ -110,5 +110,6 @@ def _between_nodes(node: torch.autograd.graph.Node, inputs: list[Entry]) -> bool
 
 def _references(tensor: Tensor) -> References:
     storage = tensor.untyped_storage()
-    counted = torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
-    return tensor._use_count(), counted, sys.getrefcount(tensor)
+    counted = torch._C._storage_Use_Count(storage._cdata)
+    used: int = tensor._use_count()  # type: ignore[attr-defined]
+    return used, counted, sys.getrefcount(tensor)

@@ -94,7 +94,7 @@ class GraphBuilder:
         C++ code makes aliases that no operator returned (a saved tensor that is unpacked);
         theirs is the latest on the storage with the same layout.
         """
-        found = getattr(tensor, _NODE, None)
+        found: Any = getattr(tensor, _NODE, None)
         if isinstance(found, fx.Node) and found.graph is self.graph:
             return found
         entry = self._ledger.find(known.strided_parts(tensor)[0])

@@ -13,7 +13,7 @@ and the recorder answers every operator itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,7 +25,8 @@ _CPU = torch.device("cpu")
 
 def hollow_storage(nbytes: int) -> torch.UntypedStorage:
     """A CPU storage of ``nbytes`` bytes that owns no memory."""
-    return torch._C._construct_storage_from_data_pointer(0, _CPU, nbytes)  # type: ignore[attr-defined, no-any-return]
+    made: Any = torch._C._construct_storage_from_data_pointer(0, _CPU, nbytes)
+    return cast(torch.UntypedStorage, made)
 
 
 def on_storage(
@@ -37,15 +38,16 @@ def on_storage(
 ) -> Tensor:
     """A tensor on a storage; ``stride`` and ``offset`` count elements."""
     tensor = torch.empty(0, dtype=dtype, device=_CPU)
-    tensor.set_(storage, offset, size, stride)  # type: ignore[call-overload]
-    torch._C._set_throw_on_mutable_data_ptr(tensor)  # type: ignore[attr-defined]
+    tensor.set_(storage, offset, size, stride)
+    torch._C._set_throw_on_mutable_data_ptr(tensor)
     return tensor
 
 
 def hollow_like(meta: Tensor) -> Tensor:
     """A hollow tensor with the layout of ``meta``, on a storage of its own."""
     storage = hollow_storage(meta.untyped_storage().nbytes())
-    return on_storage(storage, meta.size(), meta.stride(), meta.dtype, meta.storage_offset())
+    offset = int(meta.storage_offset())
+    return on_storage(storage, meta.size(), meta.stride(), meta.dtype, offset)
 
 
 def hollow_results(value: Any) -> Any:

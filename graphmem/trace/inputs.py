@@ -43,9 +43,9 @@ def replace(value: Any, leaf: Callable[[Any], Any]) -> Any:
     if isinstance(value, Tensor | InputSpec):
         return leaf(value)
     if isinstance(value, UserDict):
-        made = copy.copy(value)
-        made.data = replace(value.data, leaf)
-        return made
+        batch = copy.copy(value)
+        batch.data = replace(value.data, leaf)
+        return batch
     if isinstance(value, dict):
         return _like_dict(value, {key: replace(item, leaf) for key, item in value.items()})
     if isinstance(value, tuple):

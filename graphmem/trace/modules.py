@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from graphmem.schedule import TOP_LEVEL, Category, Module
-
 from graphmem.trace.recorder import Recorder
 
 
@@ -67,7 +66,9 @@ class ModuleCalls:
                 type=row.type,
                 calls=row.calls,
                 parameters=sum(p.numel() for p in self._own_parameters(path)),
-                parameter_bytes=sum(p.numel() * p.element_size() for p in self._own_parameters(path)),
+                parameter_bytes=sum(
+                    p.numel() * p.element_size() for p in self._own_parameters(path)
+                ),
                 output_bytes=row.output_bytes,
             )
             for path, row in self._rows.items()
@@ -95,7 +96,7 @@ class ModuleCalls:
             self._called(path, result, outermost=not stack)
             return result
 
-        nn.Module.__call__ = call  # type: ignore[method-assign, assignment]
+        nn.Module.__call__ = call  # type: ignore[method-assign]
         try:
             yield
         finally:
@@ -137,7 +138,7 @@ def leaves(value: Any, depth: int = 8) -> Iterator[Any]:
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
             yield from leaves(getattr(value, name, None), depth - 1)
-    elif hasattr(value, "__dict__") and not isinstance(value, type | nn.Module | Callable):  # type: ignore[arg-type]
+    elif hasattr(value, "__dict__") and not isinstance(value, type | nn.Module | Callable):
         for item in vars(value).values():
             yield from leaves(item, depth - 1)
     else:
@@ -147,5 +148,3 @@ def leaves(value: Any, depth: int = 8) -> Iterator[Any]:
 def category_of(tensor: Tensor) -> Category:
     """Whether a module's own tensor counts as a parameter or a buffer."""
     return Category.PARAMETERS if isinstance(tensor, nn.Parameter) else Category.BUFFERS
-
-

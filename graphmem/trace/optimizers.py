@@ -69,7 +69,7 @@ def make_optimizer(
 def _implementation(cls: type[torch.optim.Optimizer], options: Options) -> dict[str, Any]:
     """``foreach=`` and ``fused=`` where the user chose one."""
     accepted = inspect.signature(cls).parameters
-    arguments = {}
+    arguments: dict[str, Any] = {}
     for name, value in (("foreach", options.foreach), ("fused", options.fused)):
         if value is None:
             continue
@@ -81,9 +81,12 @@ def _implementation(cls: type[torch.optim.Optimizer], options: Options) -> dict[
     return arguments
 
 
-def _made(factory: Any, parameters: list[nn.Parameter], arguments: dict[str, Any]) -> Any:
+def _made(
+    factory: Any, parameters: list[nn.Parameter], arguments: dict[str, Any]
+) -> torch.optim.Optimizer:
     name = getattr(factory, "__name__", type(factory).__name__)
     try:
-        return factory(parameters, **arguments)
+        made: torch.optim.Optimizer = factory(parameters, **arguments)
     except Exception as error:
         raise UsageError(f"optimizer {name}: {type(error).__name__}: {one_line(error)}") from error
+    return made

@@ -118,7 +118,7 @@ class Places:
     def forward(self) -> Place:
         """The place of an operation of forward, noted for its autograd node."""
         place = Place(self.stack[-1] if self.stack else TOP_LEVEL, self._lines.current())
-        self._origins.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)  # type: ignore[attr-defined]
+        self._origins.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
         return place
 
     def backward(self, node: torch.autograd.graph.Node | None) -> Place:

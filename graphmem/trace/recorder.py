@@ -60,7 +60,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self, *, target: Target = Target.CUDA, strict: bool = False) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._target = target
         self._rules: dict[OpOverload, Rule | None] = {}
         self.ledger = Ledger()
@@ -244,7 +244,9 @@ class Recorder(TorchDispatchMode):
             many = isinstance(layout, tuple) and not isinstance(layout, Layout)
             return tuple(map(hollow_results, layout)) if many else hollow_results(layout)
         results = [
-            hollow_results(value) if position is None else _argument(operator, position, args, kwargs)
+            hollow_results(value)
+            if position is None
+            else _argument(operator, position, args, kwargs)
             for value, position in zip(
                 layout if len(returns) > 1 else (layout,), returns, strict=True
             )

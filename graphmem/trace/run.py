@@ -38,8 +38,10 @@ def model_dtype(options: Options) -> torch.dtype | None:
 
 @dataclass(frozen=True)
 class Trace:
-    """A recorded run: its schedule, the inputs as the model saw them, and the graph if it
-    was asked for."""
+    """A recorded run.
+
+    ``call`` has the inputs as the model saw them; ``graph`` is there if it was asked for.
+    """
 
     schedule: Schedule
     call: Call

@@ -51,7 +51,7 @@ def _without_cycle(tensor: Tensor) -> Tensor:
     that is left to them.
     """
     node = tensor.grad_fn
-    if node is None or node._sequence_nr() < torch._C._autograd._get_sequence_nr() - 1:  # type: ignore[attr-defined]
+    if node is None or node._sequence_nr() < torch._C._autograd._get_sequence_nr() - 1:
         return tensor
     return tensor.detach()
 

@@ -218,7 +218,7 @@ def random_state_kept() -> Iterator[None]:
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     numpy = sys.modules.get("numpy")
     numpy_state = None if numpy is None else numpy.random.get_state()
-    torch.random.default_generator.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     random.seed(0)
     try:
         yield

@@ -137,8 +137,9 @@ def _meta_of_fake(tensor: Tensor) -> Tensor:
 
 
 def assumed(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Layouts for an operator without any kernel: each tensor that it returns is taken to
-    have the layout of its largest tensor argument.
+    """Layouts for an operator without any kernel.
+
+    Each tensor that it returns is taken to be laid out as its largest tensor argument.
 
     Raises:
         NoShapeRuleError: if it takes no tensor.

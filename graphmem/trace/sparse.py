@@ -74,7 +74,7 @@ def _unary(tensor: Tensor, *_: Any) -> Tensor:
 
 
 def _sum(first: Tensor, second: Tensor, *_: Any) -> Tensor:
-    """sparse + sparse concatenates (SparseTensorMath.cpp, ``add_out_sparse_cpu``)."""
+    """Sparse + sparse concatenates (SparseTensorMath.cpp, ``add_out_sparse_cpu``)."""
     if first.layout is not torch.sparse_coo:
         return hollow_like(torch.empty(first.shape, dtype=first.dtype, device="meta"))
     return _sparse(first, first._nnz() + second._nnz(), coalesced=False)
@@ -88,8 +88,10 @@ def _in_place(tensor: Tensor, *_: Any) -> Tensor:
 
 
 def _coalesce(tensor: Tensor) -> Tensor:
-    """One entry for each distinct index: as many as there are if the indices are known,
-    else as many as before, the upper bound."""
+    """One entry for each distinct index.
+
+    As many as there are if the indices are known, else as many as before: the upper bound.
+    """
     indices = tensor._indices()
     nnz = tensor._nnz()
     if known.is_real(indices):

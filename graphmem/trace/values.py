@@ -25,6 +25,7 @@ class UnknownFloat(float):
     _refuse: Callable[[str], NoReturn]
 
     def __new__(cls, refuse: Callable[[str], NoReturn]) -> UnknownFloat:
+        """A nan; ``refuse`` raises the error for what would decide something."""
         made = super().__new__(cls, "nan")
         made._refuse = refuse
         return made
@@ -32,15 +33,15 @@ class UnknownFloat(float):
     def _decides(self, *_: object) -> NoReturn:
         self._refuse("a comparison of tensor.item()")
 
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __int__ = _decides  # type: ignore[assignment]
-    __eq__ = __ne__ = _decides  # type: ignore[assignment]
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __int__ = _decides
+    __eq__ = __ne__ = _decides
     __hash__ = float.__hash__
 
     def _with(self, *_: object) -> UnknownFloat:
         return self
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _with  # type: ignore[assignment]
-    __truediv__ = __rtruediv__ = __neg__ = __abs__ = __pow__ = _with  # type: ignore[assignment]
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _with
+    __truediv__ = __rtruediv__ = __neg__ = __abs__ = __pow__ = _with
 
 
 @contextmanager

@@ -48,9 +48,7 @@ def test_options_reach_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", GOOD, *options, "--format", "json"]) == ExitCode.OK
 
     report = json.loads(capsys.readouterr().out)
-    assert report["subject"]["inputs"] == [
-        {"name": "input", "shape": [64, 8], "dtype": "bfloat16"}
-    ]
+    assert report["subject"]["inputs"] == [{"name": "input", "shape": [64, 8], "dtype": "bfloat16"}]
     assert report["breakdown"]["parameters"] == (8 * 16 + 16 + 16 * 4 + 4) * 2
     assert [step["phases"]["backward"] for step in report["steps"]] == [None]
 

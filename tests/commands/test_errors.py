@@ -37,7 +37,10 @@ HERE = "tests/commands/factories.py"
         (["analyze", "tests/commands/factory.py:good"], r"tests/commands/factory\.py"),
         (["analyze", "no.such.module:factory"], r"no\.such\.module|'no'"),
         (["analyze", "model.onnx"], r"model\.onnx: ONNX"),
-        (["analyze", f"{HERE}:raises"], r"raises: ValueError: the weights are \(factories.py, line 1\d\)"),
+        (
+            ["analyze", f"{HERE}:raises"],
+            r"raises: ValueError: the weights are \(factories.py, line 1\d\)",
+        ),
         # The inputs.
         (["analyze", f"{HERE}:no_inputs"], r"input1.*input2|input1, input2"),
         (["analyze", f"{HERE}:branches", "--input", "x=2x8"], r"mask"),

@@ -67,7 +67,7 @@ class Scaled(torch.autograd.Function):
         return y * 1
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         y, x = ctx.saved_tensors
         return grad * y + x
 
@@ -78,7 +78,7 @@ class WithFunction(nn.Module):
         self.layer = nn.Linear(64, 64)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = Scaled.apply(self.layer(x))
+        y: Tensor = Scaled.apply(self.layer(x))  # type: ignore[no-untyped-call]
         return y
 
 
@@ -155,8 +155,9 @@ def partly_frozen() -> nn.Module:
 
 
 def hooked() -> nn.Module:
-    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64))
-    model[0].weight.register_hook(lambda grad: grad * 2)
+    first = nn.Linear(64, 128)
+    model = nn.Sequential(first, nn.ReLU(), nn.Linear(128, 64))
+    first.weight.register_hook(lambda grad: grad * 2)
     model[2].register_forward_hook(lambda module, args, output: output + 1)
     return model
 

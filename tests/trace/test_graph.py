@@ -20,7 +20,7 @@ def replay(graph: fx.Graph, model: nn.Module, x: torch.Tensor) -> None:
     values = []
     for node in graph.find_nodes(op="placeholder"):
         name = str(node.target).lstrip("_")
-        values.append(by_name[name] if name in by_name else x)
+        values.append(by_name.get(name, x))
     fx.GraphModule({}, graph)(*values)
 
 

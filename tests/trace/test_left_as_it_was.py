@@ -22,6 +22,7 @@ class Stateful(nn.Module):
         super().__init__()
         self.layer = nn.Linear(8, 8)
         self.norm = nn.BatchNorm1d(8)
+        self.seen: Tensor
         self.register_buffer("seen", torch.zeros(1))
         self.cache: Tensor | None = None
         self.history: list[Tensor] = []

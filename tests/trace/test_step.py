@@ -90,9 +90,7 @@ def test_saved_for_backward_at_the_end_of_forward_by_hand() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.layers(x).square().sum()
 
-    report = graphmem.analyze(
-        Scores(), torch.randn(64, 10), optimizer="sgd", target="cpu", steps=1
-    )
+    report = graphmem.analyze(Scores(), torch.randn(64, 10), optimizer="sgd", target="cpu", steps=1)
     # ReLU's result [64, 1000] is saved once for ReLU and the second Linear; square saves
     # the output of the second Linear [64, 1]; the first Linear saves its input.
     by_layer = {layer.module: layer.saved_bytes for layer in report.layers}
@@ -212,7 +210,8 @@ def test_every_operation_has_its_module_and_the_users_line() -> None:
 def test_inputs_are_tensors_specs_texts_and_containers() -> None:
     expected = of("sgd").peak.allocated_bytes
 
-    for inputs in ((X,), [X], {"input": X}, graphmem.spec("4x10"), "4x10", (graphmem.spec("4x10"),)):
+    spec = graphmem.spec("4x10")
+    for inputs in ((X,), [X], {"input": X}, spec, "4x10", (spec,)):
         report = graphmem.analyze(plain_mlp(), inputs, optimizer="sgd", target="cpu")
         assert report.peak.allocated_bytes == expected
         assert report.subject.inputs[0].name == "input"

@@ -51,13 +51,12 @@ def test_an_mlp_under_every_optimizer(optimizer: str) -> None:
 @pytest.mark.parametrize("implementation", ["foreach", "fused"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "adagrad"])
 def test_an_mlp_under_foreach_and_fused_optimizers(optimizer: str, implementation: str) -> None:
-    assert_exact(verify(subjects.mlp(), X, optimizer=optimizer, **{implementation: True}))
+    options: dict[str, Any] = {implementation: True}
+    assert_exact(verify(subjects.mlp(), X, optimizer=optimizer, **options))
 
 
 def test_muon_on_matrices() -> None:
-    model = nn.Sequential(
-        nn.Linear(64, 256, bias=False), nn.GELU(), nn.Linear(256, 32, bias=False)
-    )
+    model = nn.Sequential(nn.Linear(64, 256, bias=False), nn.GELU(), nn.Linear(256, 32, bias=False))
     assert_exact(verify(model, X, optimizer="muon"))
 
 
