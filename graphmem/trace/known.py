@@ -15,21 +15,15 @@ from torch import Tensor
 from graphmem.targets import Layout
 from graphmem.trace.hollow import is_hollow
 
-# How many elements are worth computing. An integer mask of 2,048 x 2,048 positions still
-# is (16 to 32 MiB); activations are not. Trades time and our own memory for fewer
-# questions to the user; no prediction depends on it.
+# How many elements are worth computing. A mask of 2,048 x 2,048 positions still is (16 to
+# 32 MiB). Trades time and our own memory for fewer questions to the user; no prediction
+# depends on it.
 MOST_ELEMENTS = 1 << 22
-MOST_FLOAT_ELEMENTS = 1 << 16
 
 
 def is_small(tensor: Tensor) -> bool:
-    """Whether a tensor's values are worth keeping, by its dtype and number of elements."""
-    return _is_small(tensor.numel(), tensor.dtype)
-
-
-def _is_small(numel: int, dtype: torch.dtype) -> bool:
-    floating = dtype.is_floating_point or dtype.is_complex
-    return numel <= (MOST_FLOAT_ELEMENTS if floating else MOST_ELEMENTS)
+    """Whether a tensor has few enough elements for its values to be worth keeping."""
+    return tensor.numel() <= MOST_ELEMENTS
 
 
 def is_real(tensor: Tensor) -> bool:
@@ -39,7 +33,7 @@ def is_real(tensor: Tensor) -> bool:
 
 def all_small(layout: Any) -> bool:
     """Whether every tensor in the layout of an operator's result is small."""
-    return all(_is_small(item.numel, item.dtype) for item in layouts_in(layout))
+    return all(item.numel <= MOST_ELEMENTS for item in layouts_in(layout))
 
 
 def layouts_in(value: Any) -> Iterator[Layout]:

@@ -28,6 +28,7 @@ from graphmem.targets import layouts
 from graphmem.trace.hollow import twin
 
 META = torch.device("meta")
+_GROUPED_MM = torch.ops.aten._grouped_mm.default
 
 
 class NeedsValueError(Exception):
@@ -89,6 +90,8 @@ def _key(value: Any) -> Any:
 
 def _on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The operator's result on meta tensors."""
+    if func is _GROUPED_MM:
+        return _grouped_mm(*args, **kwargs)
     meta_args = [map_tensors(a, twin) for a in args]
     meta_kwargs = {key: map_tensors(value, twin) for key, value in kwargs.items()}
     if "device" in meta_kwargs:
@@ -103,6 +106,18 @@ def _on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         if _asks_for_values(error):
             raise NeedsValueError from error
         raise
+
+
+def _grouped_mm(a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """As torch's own, which refuses every dtype but bf16 (and fp16 on some GPUs).
+
+    The kernels take fp32 too (torch 2.13, aten/src/ATen/native/GroupedMMUtils.h checks in
+    the kernel). Inputs: a [M, K], b [G, K, N] and others, as torch's documentation says.
+    """
+    offs = args[0] if args else kwargs.get("offs")
+    halves = [twin(t).to(torch.bfloat16) for t in (a, b)]
+    result: Tensor = _GROUPED_MM(*halves, None if offs is None else twin(offs))
+    return result.to(a.dtype)
 
 
 def _asks_for_values(error: RuntimeError) -> bool:
