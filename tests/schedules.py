@@ -159,8 +159,8 @@ def schedules(draw: st.DrawFn) -> Schedule:
         reads.append(_some(draw, life))
         writes.append(_some(draw, life))
         last_use = max({born} | reads[-1] | writes[-1])
-        place = {"id": len(storages), "born": born, "last_use": last_use, "freed": freed}
-        storages.append(replace(what, **place))
+        number = len(storages)
+        storages.append(replace(what, id=number, born=born, last_use=last_use, freed=freed))
     return Schedule(
         operations=tuple(
             replace(

@@ -92,7 +92,17 @@ def test_options_are_json_values_under_their_own_names() -> None:
 
 
 def test_by_default_two_training_steps_run_on_cuda() -> None:
-    options = Options()
-    assert (options.mode, options.target, options.steps) == (Mode.TRAINING, Target.CUDA, 2)
-    assert options.accumulate == 1
-    assert options.set_to_none
+    assert Options().to_dict() == {
+        "mode": "training",
+        "target": "cuda",
+        "precision": None,
+        "optimizer": "adamw",
+        "foreach": None,
+        "fused": None,
+        "set_to_none": True,
+        "clip_grad_norm": None,
+        "accumulate": 1,
+        "steps": 2,
+        "grad": "no_grad",
+        "strict": False,
+    }

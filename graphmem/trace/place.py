@@ -7,6 +7,7 @@ and the first operator dispatched after a node's creation is the node's own.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,11 @@ import torch
 import graphmem
 from graphmem.schedule import TOP_LEVEL
 
-_TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(graphmem.__file__).parent)
-_NN_MODULES = str(Path(_TORCH, "nn", "modules"))
-_NN_PLUMBING = str(Path(_NN_MODULES, "module.py"))
-_OPTIM = str(Path(_TORCH, "optim"))
+_TORCH = f"{Path(torch.__file__).parent}{os.sep}"
+_OURS = f"{Path(graphmem.__file__).parent}{os.sep}"
+_NN_MODULES = f"{Path(_TORCH, 'nn', 'modules')}{os.sep}"
+_NN_PLUMBING = f"{_NN_MODULES}module.py"
+_OPTIM = f"{Path(_TORCH, 'optim')}{os.sep}"
 _USER, _NN, _INTERNAL = 0, 1, 2
 _NO_SEQUENCE = 2**63  # AccumulateGrad has sequence number 2**64 - 1
 

@@ -14,7 +14,7 @@ from torch import fx, nn
 
 from graphmem.errors import GraphmemError, InputError, TraceError, one_line
 from graphmem.options import Options, Precision
-from graphmem.schedule import TOP_LEVEL, Category, Schedule, verify
+from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown, verify
 from graphmem.trace.gpu import without_names
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.inputs import Call, named, replace, stand_in
@@ -29,6 +29,13 @@ _DTYPES = {
     Precision.BF16: torch.bfloat16,
     Precision.FP16: torch.float16,
 }
+
+
+_FIXED_MODE = Unknown(
+    "the mode (train or eval) of an exported program",
+    "dropout, batch norm",
+    "the mode that it was exported in",
+)
 
 
 def model_dtype(options: Options) -> torch.dtype | None:
@@ -78,6 +85,8 @@ def trace_model(
             for name, tensor in named((args, kwargs), parameter_names(model)):
                 session.recorder.adopt(tensor, Category.INPUTS, TOP_LEVEL, name)
             loop.prepare()
+            if loop.mode_is_fixed:
+                session.recorder.ledger.note(_FIXED_MODE)
             schedule = _steps(session, options.steps, loop.step, loop.results)
         built = session.recorder.graph.finish(schedule) if session.recorder.graph else None
         return Trace(schedule, (args, kwargs), built)

@@ -34,12 +34,16 @@ class Loop:
     optimizer: OptimizerChoice = "adamw"
     output: Any = None
     loss_value: Any = None
+    mode_is_fixed: bool = False
     _optimizer: Any = None
 
     def prepare(self) -> None:
         """Set the model's mode and make the optimizer, before the first step."""
         training = self.options.mode is Mode.TRAINING
-        self.model.train(training)
+        try:
+            self.model.train(training)
+        except NotImplementedError:  # torch.export: a program keeps the mode it was made in
+            self.mode_is_fixed = True
         if training:
             self._optimizer = make_optimizer(self.optimizer, self.model, self.options)
 

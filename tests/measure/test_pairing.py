@@ -117,6 +117,19 @@ def test_more_calls_of_a_real_kernel_do_not_move_the_others() -> None:
     assert unmatched(measured, predicted) == ({0, 3}, set())
 
 
+def test_calls_that_no_prediction_has_do_not_part_those_that_it_has() -> None:
+    # With the empty between them the second pair of mm and add would pass for the first.
+    measured = stream(("mm>empty", 8), ("", 8), ("", "x8"), ("add", 4), ("mm", 8), ("add", 4))
+    predicted = stream(("mm", 8), ("add", 4), ("mm", 8), ("add", 4))
+    assert unmatched(measured, predicted) == ({1}, set())
+
+
+def test_a_name_that_all_of_a_long_run_has_is_aligned() -> None:
+    rest = [("mm", 8)] * 299  # difflib takes what is frequent among 200 and more for junk
+    measured = stream(("mm", 8), ("", "x8"), ("", 8), *rest)
+    assert unmatched(measured, stream(("mm", 8), *rest)) == ({0}, set())
+
+
 def test_calls_that_only_one_stream_has_leave_the_rest_aligned() -> None:
     measured = stream(("mm", 8), ("sum", 4), ("mm", 8))
     predicted = stream(("mm", 8), ("relu", 2), ("mm", 8))
@@ -127,9 +140,9 @@ def test_calls_that_only_one_stream_has_leave_the_rest_aligned() -> None:
 
 
 def test_of_two_equal_allocations_in_a_call_the_longer_lived_is_the_result() -> None:
-    scratch_first = stream(("mm", 8), ("", "x8"), ("", 8), ("add", 1))
-    scratch_last = stream(("mm", 8), ("", 8), ("", "x8"), ("add", 1))
-    predicted = stream(("mm", 8), ("add", 1))
+    scratch_first = stream(("mm", 1), ("", "x1"), ("", 1), ("add", 4))
+    scratch_last = stream(("mm", 1), ("", 1), ("", "x1"), ("add", 4))
+    predicted = stream(("mm", 1), ("add", 4))
     assert unmatched(scratch_first, predicted) == ({0}, set())
     assert unmatched(scratch_last, predicted) == ({1}, set())
 
@@ -158,6 +171,12 @@ def test_tensors_below_the_dispatcher_are_paired_by_size_in_order() -> None:
     measured = stream(("^", 4), ("^", 6), ("mm", 8), ("^", 5))
     predicted = stream(("torch.tensor", 4), ("mm", 8), ("torch.tensor", 5))
     assert unmatched(measured, predicted) == ({1}, set())
+
+
+def test_a_size_that_all_of_many_leftovers_have_is_paired() -> None:
+    measured, predicted = stream(*[("^", 4)] * 300), stream(*[("torch.tensor", 4)] * 299)
+    extra, missing = unmatched(measured, predicted)
+    assert (len(extra), missing) == (1, set())
 
 
 def test_leftovers_in_another_order_are_no_pairs() -> None:

@@ -169,7 +169,7 @@ def test_scratch_is_sorted_by_bytes_at_the_peak_then_by_all_bytes_then_by_name()
     names = ("aten::d", "aten::c", "aten::b", "aten::a")
     stream = Stream(
         (
-            Event(9, 1, (0,)),  # d: 9 at the peak
+            Event(1, 1, (0,)),  # the only one at the peak
             Event(1, 2, (1,)),
             Event(-1, 2),
             Event(5, 3, (2,)),
