@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from graphmem import liveness
 from graphmem.allocator import block_bytes
 from graphmem.analysis import Optimizer, make_options
-from graphmem.errors import UsageError
+from graphmem.errors import UsageError, one_line
 from graphmem.measure.pairing import unmatched
 from graphmem.measure.profile import profiled
 from graphmem.measure.stream import Event, Scratch, Stream, peak_of, scratch_of, without
 from graphmem.options import Options, Target
 from graphmem.schedule import Schedule
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
-from graphmem.trace.run import explained, kept_modes, model_dtype, trace_model
+from graphmem.trace.run import explained, model_dtype, trace_model
 from graphmem.trace.step import Loop
 
 
@@ -88,14 +88,23 @@ def verify_call(
     if any(t.is_meta for t in (*model.parameters(), *model.buffers())):
         raise UsageError("verify needs real weights: build the model on the CPU, not on meta")
     dtype = model_dtype(options)
-    real = copy.deepcopy(model).to(device="cpu", dtype=dtype)
+    real = _copy(model).to(device="cpu", dtype=dtype)
     real_call: Call = replace(call, lambda leaf: real_input(leaf, dtype))
     schedule = trace_model(real, real_call, options, loss, optimizer).schedule
     loop = Loop(real, *real_call, options, loss, optimizer)
     start = resident_bytes(real, real_call)
-    with explained(), kept_modes(real):
+    with explained():
         measured = profiled(lambda: _run(loop, options))
     return compare(schedule, measured, start)
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except RuntimeError as error:
+        raise UsageError(
+            f"verify runs on a copy of the model, and it can't be copied: {one_line(error)}"
+        ) from error
 
 
 def _run(loop: Loop, options: Options) -> None:

@@ -8,8 +8,6 @@ storage), wherever the originals live: CPU, CUDA or meta. The originals are neve
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -168,52 +166,53 @@ class _Copied:
 
     def __init__(self, container: Any) -> None:
         self.container = container
-        self.contents = {key: _copied(value) for key, value in _items(container)}
+        self.contents: Any = None
+        self._is_back = False
 
     def put_back(self) -> Any:
-        values = {key: _original(value) for key, value in self.contents.items()}
-        if isinstance(self.container, dict):
-            _replace(self.container, values)
-        else:
-            self.container[:] = list(values.values())
+        """The container, with its contents as they were; one that holds itself too."""
+        if not self._is_back:
+            self._is_back = True
+            _fill(self.container, self.contents)
         return self.container
-
-
-def _items(container: Any) -> Iterable[tuple[Any, Any]]:
-    return list(container.items()) if isinstance(container, dict) else list(enumerate(container))
-
-
-def _copied(value: Any) -> Any:
-    return _Copied(value) if isinstance(value, dict | list) else _plain_copy(value)
-
-
-def _plain_copy(value: Any) -> Any:
-    return _CopiedSet(value) if isinstance(value, set) else value
-
-
-class _CopiedSet:
-    def __init__(self, container: set[Any]) -> None:
-        self.container, self.contents = container, copy.copy(container)
-
-    def put_back(self) -> set[Any]:
-        self.container.clear()
-        self.container.update(self.contents)
-        return self.container
-
-
-def _original(value: Any) -> Any:
-    return value.put_back() if isinstance(value, _Copied | _CopiedSet) else value
 
 
 def _snapshot(attributes: dict[str, Any]) -> dict[str, Any]:
     """A copy of an object's attributes and, all the way down, of the containers in them."""
-    return {name: _copied(value) for name, value in attributes.items()}
+    seen: dict[int, _Copied] = {}
+    return {name: _copied(value, seen) for name, value in attributes.items()}
 
 
-def _put_back(attributes: dict[str, Any], saved: dict[str, Any]) -> None:
-    _replace(attributes, {name: _original(value) for name, value in saved.items()})
+def _copied(value: Any, seen: dict[int, _Copied]) -> Any:
+    if not isinstance(value, dict | list | set):
+        return value
+    copied = seen.get(id(value))
+    if copied is None:
+        copied = seen[id(value)] = _Copied(value)
+        if isinstance(value, dict):
+            copied.contents = {key: _copied(item, seen) for key, item in list(value.items())}
+        elif isinstance(value, list):
+            copied.contents = [_copied(item, seen) for item in value]
+        else:
+            copied.contents = set(value)
+    return copied
 
 
-def _replace(target: dict[Any, Any], contents: dict[Any, Any]) -> None:
-    target.clear()
-    target.update(contents)
+def _fill(container: Any, contents: Any) -> None:
+    if isinstance(container, dict):
+        _put_back(container, contents)
+    elif isinstance(container, list):
+        container[:] = [_original(item) for item in contents]
+    else:
+        container.clear()
+        container.update(contents)
+
+
+def _original(value: Any) -> Any:
+    return value.put_back() if isinstance(value, _Copied) else value
+
+
+def _put_back(attributes: dict[Any, Any], saved: dict[Any, Any]) -> None:
+    originals = {name: _original(value) for name, value in saved.items()}
+    attributes.clear()
+    attributes.update(originals)

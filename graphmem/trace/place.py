@@ -23,7 +23,8 @@ _OURS = f"{Path(graphmem.__file__).parent}{os.sep}"
 _NN_MODULES = f"{Path(_TORCH, 'nn', 'modules')}{os.sep}"
 _NN_PLUMBING = f"{_NN_MODULES}module.py"
 _OPTIM = f"{Path(_TORCH, 'optim')}{os.sep}"
-_USER, _NN, _INTERNAL = 0, 1, 2
+_USER, _NN, _INTERNAL, _END = 0, 1, 2, 3
+_OUTSIDE = tuple(f"{_OURS}{Path('trace', name)}" for name in ("step.py", "run.py"))
 _NO_SEQUENCE = 2**63  # AccumulateGrad has sequence number 2**64 - 1
 
 
@@ -38,8 +39,9 @@ class Place:
 class SourceLines:
     """Finds the user's source line of the running code.
 
-    That is the innermost frame outside of torch and graphmem; where there is none (a model
-    of torch's own modules only), the innermost frame in ``torch/nn/modules``.
+    That is the innermost frame outside of torch and graphmem, and inside of the step; where
+    there is none (a model of torch's own modules only, an optimizer), the innermost frame in
+    ``torch/nn/modules``, if there is one.
     """
 
     def __init__(self) -> None:
@@ -57,6 +59,8 @@ class SourceLines:
                 kind = self._kinds[code] = _kind(code.co_filename)
             if kind == _USER:
                 return self._text(code, frame.f_lineno)
+            if kind == _END:
+                break
             if kind == _NN and fallback is None:
                 fallback = (code, frame.f_lineno)
             frame = frame.f_back  # type: ignore[assignment]
@@ -71,6 +75,8 @@ class SourceLines:
 
 
 def _kind(filename: str) -> int:
+    if filename in _OUTSIDE:
+        return _END
     if filename.startswith(_NN_MODULES) and filename != _NN_PLUMBING:
         return _NN
     if filename.startswith((_TORCH, _OURS, "<")) or "/contextlib.py" in filename:

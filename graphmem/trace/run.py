@@ -80,7 +80,7 @@ def trace_model(
         if graph:
             session.recorder.graph = GraphBuilder(session.recorder.ledger)
         loop = Loop(model, args, kwargs, options, loss, optimizer)
-        with kept_modes(model), explained(), session.active(), context:
+        with explained(), session.active(), context:
             session.module(model)
             for name, tensor in named((args, kwargs), parameter_names(model)):
                 session.recorder.adopt(tensor, Category.INPUTS, TOP_LEVEL, name)
@@ -133,17 +133,6 @@ def trace_callable(step: Callable[[], Any], options: Options) -> Schedule:
             return _steps(session, options.steps, once, lambda: returned)
 
     return without_names(run)
-
-
-@contextmanager
-def kept_modes(model: nn.Module) -> Iterator[None]:
-    """The training flag of every module, as it was afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def parameter_names(model: nn.Module) -> list[str]:

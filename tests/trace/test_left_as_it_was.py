@@ -129,6 +129,22 @@ def test_tensors_that_a_loop_keeps_come_back_without_memory_and_without_danger()
     assert [loss.device.type for loss in losses] == ["meta"] * 3
 
 
+def test_containers_on_a_module_are_the_same_objects_with_the_same_contents() -> None:
+    model = Stateful()
+    inner: dict[str, Any] = {"tensors": [torch.ones(2)], "names": {"a"}}
+    inner["itself"] = inner
+    model.state = inner  # type: ignore[assignment]
+    tensors, names = inner["tensors"], inner["names"]
+
+    graphmem.analyze(model, torch.ones(4, 8))
+
+    assert model.state is inner
+    assert inner["itself"] is inner
+    assert inner["tensors"] is tensors
+    assert torch.equal(tensors[0], torch.ones(2))
+    assert inner["names"] is names
+
+
 def test_a_second_analysis_gives_the_same_bytes() -> None:
     model = Stateful()
 

@@ -207,6 +207,14 @@ def test_every_operation_has_its_module_and_the_users_line() -> None:
     assert all("tests/trace/subjects.py:" in str(line) for line in lines)
 
 
+def test_the_line_that_calls_graphmem_is_no_line_of_the_model() -> None:
+    report = of("adamw")
+
+    assert report.peak.phase == "optimizer"
+    assert report.peak.source is None
+    assert not any("test_step.py" in str(holder.source) for holder in report.holders)
+
+
 def test_inputs_are_tensors_specs_texts_and_containers() -> None:
     expected = of("sgd").peak.allocated_bytes
 
