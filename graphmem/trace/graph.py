@@ -107,9 +107,10 @@ class GraphBuilder:
             return self._placeholder(entry, tensor)
         size, stride, offset = _layout(tensor)
         base = self._on_storage[entry.id][-1][1]
-        return self.graph.call_function(
+        made: fx.Node = self.graph.call_function(
             torch.ops.aten.as_strided.default, (base, size, stride, offset)
         )
+        return made
 
     def _placeholder(self, entry: Entry, tensor: Tensor) -> fx.Node:
         name = re.sub(r"\W|^(?=\d)", "_", entry.name or f"{entry.category}_{entry.id}")

@@ -1,0 +1,113 @@
+"""The user's own loop."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import graphmem
+
+
+def gan() -> tuple[nn.Module, nn.Module]:
+    generator = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 32))
+    critic = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 1))
+    return generator, critic
+
+
+def test_a_gan_with_two_optimizers() -> None:
+    generator, critic = gan()
+    first = torch.optim.Adam(generator.parameters())
+    second = torch.optim.SGD(critic.parameters(), lr=0.1, momentum=0.9)
+
+    def step() -> None:
+        second.zero_grad()
+        fake = generator(torch.randn(128, 16))
+        loss = F.softplus(critic(fake.detach())).mean()
+        loss = loss + F.softplus(-critic(torch.randn(128, 32))).mean()
+        loss.backward()
+        second.step()
+        first.zero_grad()
+        F.softplus(-critic(fake)).mean().backward()
+        first.step()
+
+    report = graphmem.record(step, target="cpu")
+
+    ours = sum(p.nbytes for p in generator.parameters())
+    theirs = sum(p.nbytes for p in critic.parameters())
+    assert report.subject.parameters == (ours + theirs) // 4
+    states = sum(layer.optimizer_bytes for layer in report.layers)
+    assert states == 2 * ours + 4 * 4 + theirs  # Adam: two moments, and 4 steps of 4 B
+    modules = {layer.module for layer in report.layers}
+    assert {"generator.0", "critic.2"} <= modules
+
+
+def test_a_list_of_losses_grows_with_every_step() -> None:
+    model = nn.Linear(64, 64)
+    losses: list[Tensor] = []
+
+    def leaky() -> None:
+        losses.append(model(torch.randn(256, 64)).tanh().sum())  # keeps its graph
+
+    def careful() -> None:
+        losses.append(model(torch.randn(256, 64)).tanh().sum().detach())
+
+    def growth(step: object) -> int:
+        steps = graphmem.record(step, steps=3, target="cpu").steps  # type: ignore[arg-type]
+        return steps[2].allocated_bytes - steps[1].allocated_bytes
+
+    # Each step keeps tanh's result [256, 64], the input [256, 64] and the loss.
+    assert growth(leaky) == 256 * 64 * 4 * 2 + 4
+    assert growth(careful) == 4
+
+
+def test_a_method_of_a_trainer_and_a_partial_are_looked_through() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.parts = {"model": nn.Linear(64, 64)}
+            self.optimizer = torch.optim.AdamW(self.parts["model"].parameters())
+
+        def step(self, batch: int) -> None:
+            self.optimizer.zero_grad()
+            self.parts["model"](torch.randn(batch, 64)).sum().backward()
+            self.optimizer.step()
+
+    trainer = Trainer()
+
+    report = graphmem.record(functools.partial(trainer.step, 32))
+
+    assert report.subject.parameters == 64 * 64 + 64
+    assert report.breakdown["optimizer_states"] > 0
+    assert len(trainer.optimizer.state) == 0
+
+
+def test_a_loop_that_was_trained_before_starts_with_its_states() -> None:
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(torch.randn(8, 64)).sum().backward()
+        optimizer.step()
+
+    step()  # for real
+    report = graphmem.record(step, steps=1, target="cpu")
+
+    assert report.breakdown["optimizer_states"] == (64 * 64 + 64) * 4
+    momentum = optimizer.state[model.weight]["momentum_buffer"]
+    assert momentum.isfinite().all()
+
+
+def test_code_that_names_a_gpu_gives_the_same_bytes() -> None:
+    model = nn.Linear(64, 64)
+
+    def step(device: str) -> None:
+        x = torch.ones(32, 64, device=device).to(device)
+        (model(x) + torch.zeros(64).to(device)).sum().backward()
+
+    on_cpu = graphmem.record(functools.partial(step, "cpu"))
+    on_cuda = graphmem.record(functools.partial(step, "cuda"))
+
+    assert on_cuda.peak.allocated_bytes == on_cpu.peak.allocated_bytes
