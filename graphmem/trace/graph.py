@@ -94,20 +94,21 @@ class GraphBuilder:
         C++ code makes aliases that no operator returned (a saved tensor that is unpacked);
         theirs is the latest on the storage with the same layout.
         """
-        found: Any = getattr(tensor, _NODE, None)
-        if isinstance(found, fx.Node) and found.graph is self.graph:
+        found: fx.Node | None = getattr(tensor, _NODE, None)
+        if found is not None and found.graph is self.graph:
             return found
         entry = self._ledger.find(known.strided_parts(tensor)[0])
         if entry is None:
             raise KeyError("a tensor that the ledger does not know")
-        for layout, node in reversed(self._on_storage.get(entry.id, [])):
+        made: fx.Node
+        for layout, made in reversed(self._on_storage.get(entry.id, [])):
             if layout == _layout(tensor):
-                return node
+                return made
         if entry.id not in self._on_storage:
             return self._placeholder(entry, tensor)
         size, stride, offset = _layout(tensor)
         base = self._on_storage[entry.id][-1][1]
-        made: fx.Node = self.graph.call_function(
+        made = self.graph.call_function(
             torch.ops.aten.as_strided.default, (base, size, stride, offset)
         )
         return made
