@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from graphmem import liveness
 from graphmem.errors import InvariantError
 from graphmem.liveness import Lifetimes
-from graphmem.schedule import BEFORE, Schedule, Storage
+from graphmem.schedule import BEFORE, Category, Schedule, Storage
 from tests.schedules import build, op, schedules, tensor
 
 BOTH = st.sampled_from(Lifetimes)
+LASTING = (Category.PARAMETERS, Category.BUFFERS, Category.OPTIMIZER_STATES)
 
 
 def nbytes(storage: Storage) -> int:
@@ -89,14 +90,17 @@ def test_no_operation_holds_more_to_last_use_than_is_observed(schedule: Schedule
 
 
 @given(schedules(), st.integers(0, 5))
-def test_idle_is_what_no_operation_from_here_on_uses(schedule: Schedule, number: int) -> None:
+def test_idle_is_what_neither_this_step_nor_the_next_one_uses(
+    schedule: Schedule, number: int
+) -> None:
     index = min(number, len(schedule.operations) - 1)
     live = liveness.live_at(schedule, index)
 
     idle = {s.id for s in liveness.idle(live, index)}
 
     used = {i for o in schedule.operations[index:] for i in (*o.reads, *o.writes, *o.allocates)}
-    assert idle == {s.id for s in live} - used
+    again = {s.id for s in schedule.storages if s.born == BEFORE or s.category in LASTING}
+    assert idle == {s.id for s in live} - used - again
 
 
 def test_an_operation_sees_its_inputs_its_results_and_its_scratch() -> None:
@@ -171,3 +175,15 @@ def test_what_is_read_or_written_at_the_moment_itself_is_not_idle() -> None:
     )
     idle = liveness.idle(liveness.live_at(schedule, 1), 1)
     assert [s.name for s in idle] == ["done"]
+
+
+@pytest.mark.parametrize("category", Category)
+def test_what_the_next_step_reads_again_is_not_idle(category: Category) -> None:
+    schedule = build(
+        op({"made": tensor(1, category)}),
+        op(reads="made there"),
+        op({"peak": 1}),
+        before={"there": tensor(1, category)},
+    )
+    idle = liveness.idle(liveness.live_at(schedule, 2), 2)
+    assert [s.name for s in idle] == ([] if category in LASTING else ["made"])

@@ -361,7 +361,9 @@ def test_others_that_hold_save_or_run_have_a_row_after_those_of_the_model() -> N
         op({"peak": tensor(9999, module="z")}, module="y"),
         modules=(Module("net", "Net", 1, 0, 0, 0),),
     )
-    assert [x.module for x in report_on(schedule).layers] == ["net", "w", "x", "y", "z"]
+    layers = report_on(schedule, Target.CPU).layers
+    assert [x.module for x in layers] == ["net", "w", "x", "y", "z"]
+    assert layers[4] == Layer("z", "", 0, 0, 0, 0, 0, 0, 0, None, None, 10015)  # 8 + 8 + 9999
 
 
 # -- what a layer keeps, over two steps

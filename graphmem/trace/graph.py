@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._ops import OpOverload
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from graphmem.schedule import Schedule
 from graphmem.trace import known
 from graphmem.trace.hollow import twin
 from graphmem.trace.ledger import Entry, Ledger
+from graphmem.trace.operator import Dispatched
 
 _NODE = "_graphmem_node"
 
@@ -40,13 +40,10 @@ class GraphBuilder:
         self._on_storage: dict[int, list[tuple[Any, fx.Node]]] = {}
         self._first: fx.Node | None = None
 
-    def add(
-        self, index: int, func: OpOverload, args: Any, kwargs: dict[str, Any], result: Any
-    ) -> None:
+    def add(self, index: int, call: Dispatched, result: Any) -> None:
         """Add an operation that was recorded under ``index``."""
-        node = self.graph.call_function(
-            func, tuple(self._of(a) for a in args), {k: self._of(v) for k, v in kwargs.items()}
-        )
+        kwargs = {name: self._of(value) for name, value in call.kwargs.items()}
+        node = self.graph.call_function(call.func, tuple(map(self._of, call.args)), kwargs)
         self._nodes[index] = node
         if isinstance(result, list | tuple):
             for position, item in enumerate(result):

@@ -8,7 +8,7 @@ when the last reference to it goes, whoever held it: Python, autograd or the eng
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torch import Tensor, UntypedStorage
@@ -23,6 +23,7 @@ from graphmem.schedule import (
     Storage,
     Unknown,
 )
+from graphmem.trace import known
 
 # Of two claims on one storage, the earlier in this order wins.
 _PRECEDENCE = {
@@ -105,6 +106,14 @@ class Ledger:
     def find(self, tensor: Tensor) -> Entry | None:
         """The entry of a tensor's storage, if the ledger has it."""
         return self._alive.get(tensor.untyped_storage()._cdata)
+
+    def entries_of(self, value: object) -> Iterator[Entry]:
+        """The entries of all tensors in a nested value that the ledger has."""
+        for tensor in known.tensors_in(value):
+            for part in known.strided_parts(tensor):
+                entry = self.find(part)
+                if entry is not None:
+                    yield entry
 
     def enter(
         self,

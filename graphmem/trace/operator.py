@@ -37,20 +37,47 @@ _BOOKKEEPING = frozenset({"profiler"})
 class Operator:
     """The facts of one operator that the recorder needs.
 
-    ``written`` are positions of arguments that are written, ``written_names`` their
-    names. ``returns_written`` gives, for each return, the position of the argument that
-    is returned, or None for a fresh result.
+    ``written`` are positions of arguments that are written. ``returns_written`` gives, for
+    each return, the position of the argument that is returned, or None for a fresh result.
     """
 
     name: str
     is_view: bool
     written: tuple[int, ...]
-    written_names: tuple[str, ...]
     returns_written: tuple[int | None, ...]
     is_composite: bool
     needs_values: bool
     is_uninitialised: bool
     is_bookkeeping: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """One call of an operator, as it arrives from the dispatcher."""
+
+    func: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def operator(self) -> Operator:
+        """What the operator's schema says."""
+        return describe(self.func)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """All arguments, by position and by name."""
+        return (self.args, self.kwargs)
+
+    def run(self) -> Any:
+        """Call torch's own kernel."""
+        return self.func(*self.args, **self.kwargs)
+
+    def argument(self, position: int) -> Any:
+        """The argument at a position of the schema, however it was given."""
+        if position < len(self.args):
+            return self.args[position]
+        return self.kwargs.get(self.func._schema.arguments[position].name)
 
 
 _CACHE: dict[OpOverload, Operator] = {}
@@ -76,7 +103,6 @@ def _read(func: OpOverload) -> Operator:
         name=str(func).removesuffix(".default"),
         is_view=func.is_view or schema.name in _SECRET_VIEWS or schema.name in _STORAGE_SETTERS,
         written=tuple(position for position, _ in written),
-        written_names=tuple(argument.name for _, argument in written),
         returns_written=tuple(_returned_argument(r, written) for r in schema.returns),
         is_composite=_is_composite(func),
         needs_values=torch.Tag.data_dependent_output in tags

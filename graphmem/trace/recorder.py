@@ -1,9 +1,8 @@
 """The recorder: a dispatch mode that answers every operator on hollow tensors.
 
 Below autograd and autocast, each operator arrives here as it would at the CPU's kernels.
-The recorder gives its results (see ``shapes``), enters new storages in the ledger, and
-notes what is read, written, by whom and where. Nothing is computed, except for small
-tensors of which all values are known.
+The recorder gives its result (see ``answers``), enters new storages in the ledger, and
+notes what is read and written, by whom, when and where.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,20 +19,16 @@ from torch._ops import OpOverload
 from torch.autograd import _make_grads
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graphmem.errors import UnsupportedOpError, ValueNeededError
 from graphmem.options import Target
-from graphmem.schedule import TOP_LEVEL, Category, Phase, Unknown
+from graphmem.schedule import Category, Phase
 from graphmem.targets import Call as ScratchCall
-from graphmem.targets import Layout, Rule, layouts, rule_of
-from graphmem.trace import engine, known, optimizer_values, shapes, sparse
+from graphmem.targets import Rule, layouts, rule_of
+from graphmem.trace import engine, known, optimizer_values, sparse
+from graphmem.trace.answers import Answers, accumulates
 from graphmem.trace.graph import GraphBuilder
-from graphmem.trace.hollow import hollow_results, hollow_storage, on_storage
 from graphmem.trace.ledger import Call, Entry, Ledger
-from graphmem.trace.operator import Operator, describe
-from graphmem.trace.place import Place, Places, asked_by_optimizer
-
-_SCALAR = torch.ops.aten._local_scalar_dense.default
-_RESIZES = frozenset({"aten.resize_", "aten.resize_as_"})
+from graphmem.trace.operator import Dispatched, Operator, describe
+from graphmem.trace.place import Place, Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +63,10 @@ class Recorder(TorchDispatchMode):
         self.graph: GraphBuilder | None = None
         self.step = 1
         self.optimizing = False
-        self._strict = strict
         self._paused = 0
         self._calibrating = False
         self._additions = engine.Additions()
-        self._shapes = shapes.Shapes()
+        self._answers = Answers(self.ledger, strict=strict)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -111,20 +105,15 @@ class Recorder(TorchDispatchMode):
 
     def claim(self, value: object, category: Category) -> None:
         """Give every tensor in a nested value a category."""
-        for tensor in known.tensors_in(value):
-            for part in known.strided_parts(tensor):
-                entry = self.ledger.find(part)
-                if entry is not None:
-                    entry.claim(category)
+        for entry in self.ledger.entries_of(value):
+            entry.claim(category)
 
     def saved(self, tensor: Tensor, module: str) -> None:
         """Note that autograd saves a tensor on behalf of a module."""
-        for part in known.strided_parts(tensor):
-            entry = self.ledger.find(part)
-            if entry is not None:
-                entry.claim(Category.SAVED_FOR_BACKWARD)
-                if entry.saved_by is None:
-                    entry.saved_by = module
+        for entry in self.ledger.entries_of(tensor):
+            entry.claim(Category.SAVED_FOR_BACKWARD)
+            if entry.saved_by is None:
+                entry.saved_by = module
 
     # -- dispatch
 
@@ -149,28 +138,29 @@ class Recorder(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        return self._record(func, operator, args, kwargs)
+        return self._record(Dispatched(func, args, kwargs))
 
-    def _record(
-        self, func: OpOverload, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        moment = self._moment(operator)
-        inputs = self._entries_of((args, kwargs))
-        sums = func is engine.ADD and self._additions.is_engine_sum(args, moment.node, inputs)
-        bias = func is engine.ADD and not sums and self._additions.is_bias(args, inputs)
+    def _record(self, call: Dispatched) -> Any:
+        moment = self._moment(call.operator)
+        inputs = self._inputs(call)
+        sums = call.func is engine.ADD and self._additions.is_engine_sum(
+            call.args, moment.node, inputs
+        )
+        bias = call.func is engine.ADD and not sums and self._additions.is_bias(call.args, inputs)
         if sums or bias:
-            func = engine.ADD_IN_PLACE
-            operator = describe(func)
-        result = self._result(func, operator, args, kwargs, inputs, moment.place)
+            call = replace(call, func=engine.ADD_IN_PLACE)
+        result = self._answers.give(call, inputs, moment.place)
         if bias:
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
-        scratch = self._scratch(func, args, kwargs, result)
-        allocated = self._enter_results(operator, args, inputs, result, moment)
-        written = self._written(operator, args, kwargs)
+        scratch = self._scratch(call, result)
+        allocated = self._enter_results(call, inputs, result, moment)
+        written = [
+            e for i in call.operator.written for e in self.ledger.entries_of(call.argument(i))
+        ]
         _spoil(written, inputs, moment)
-        self._call(operator.name, moment, inputs, written, allocated, scratch)
+        self._call(call.operator.name, moment, inputs, written, allocated, scratch)
         if self.graph is not None:
-            self.graph.add(len(self.ledger.calls) - 1, func, args, kwargs, result)
+            self.graph.add(len(self.ledger.calls) - 1, call, result)
         return result
 
     def _moment(self, operator: Operator) -> Moment:
@@ -188,140 +178,21 @@ class Recorder(TorchDispatchMode):
         place = self.places.backward(node)
         return Moment(place, Phase.BACKWARD, node, number, forward=recomputing)
 
-    def _result(
-        self,
-        func: OpOverload,
-        operator: Operator,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        inputs: list[Entry],
-        place: Place,
-    ) -> Any:
-        if operator.is_view:
-            return func(*args, **kwargs)
-        if sparse.concerns(func, args):
-            return self._sparse_result(func, operator, args, kwargs, place)
-        all_known = all(entry.known for entry in inputs)
-        if operator.needs_values:
-            if all_known:
-                return func(*args, **kwargs)
-            if func is _SCALAR:
-                return self._scalar(args[0], inputs[0], place)
-        try:
-            layout = self._shapes.of(func, args, kwargs)
-        except shapes.NeedsValueError as error:
-            if all_known:
-                return func(*args, **kwargs)
-            raise self._value_needed(func, place) from error
-        except shapes.NoShapeRuleError as error:
-            layout = self._assumed(func, operator, args, kwargs, place, error)
-        if all_known and not operator.is_uninitialised and known.all_small(layout):
-            return func(*args, **kwargs)
-        return self._hollow_result(operator, args, kwargs, layout)
-
-    def _scalar(self, tensor: Tensor, entry: Entry, place: Place) -> bool | float:
-        """The value of an unknown scalar: an assumption where torch.optim asks for it.
-
-        Optimizers ask whether they have converged (LBFGS) or clip by a norm (Adafactor).
-        """
-        line = asked_by_optimizer()
-        value = optimizer_values.assumed(tensor, entry.compared)
-        if line is None or value is None:
-            raise self._value_needed(_SCALAR, place)
-        self.ledger.note(optimizer_values.note(line))
-        return value
-
-    def _hollow_result(
-        self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], layout: Any
-    ) -> Any:
-        """Hollow results of a layout; arguments that are written and returned are themselves."""
-        returns = operator.returns_written
-        if not returns:
-            return None
-        if operator.name in _RESIZES:
-            self._resize(args[0], layout)
-        if not operator.written:
-            many = isinstance(layout, tuple) and not isinstance(layout, Layout)
-            return tuple(map(hollow_results, layout)) if many else hollow_results(layout)
-        results = [
-            hollow_results(value)
-            if position is None
-            else _argument(operator, position, args, kwargs)
-            for value, position in zip(
-                layout if len(returns) > 1 else (layout,), returns, strict=True
-            )
-        ]
-        return tuple(results) if len(returns) > 1 else results[0]
-
-    def _sparse_result(
-        self,
-        func: OpOverload,
-        operator: Operator,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        place: Place,
-    ) -> Any:
-        node = torch._C._current_autograd_node()
-        try:
-            if func is sparse.CLONE and node is not None and _accumulates(node):
-                return sparse.shared(args[0])
-            return sparse.result(func, args, kwargs)
-        except shapes.NoShapeRuleError as error:
-            raise UnsupportedOpError(
-                f"operator {operator.name} on sparse tensors is not modelled, at "
-                f"{place.module} ({place.source}); use a dense gradient (sparse=False)"
-            ) from error
-
-    def _resize(self, tensor: Tensor, layout: Layout) -> None:
-        """``resize_``: a larger size takes a new allocation and lets the old one go."""
-        storage = tensor.untyped_storage()
-        if layout.nbytes > storage.nbytes():
-            storage = hollow_storage(layout.nbytes)
-        tensor.data = on_storage(storage, layout.size, layout.stride, layout.dtype)
-
-    def _assumed(
-        self,
-        func: OpOverload,
-        operator: Operator,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        place: Place,
-        error: Exception,
-    ) -> Any:
-        what = f"operator {operator.name} has no fake kernel"
-        where = f"{place.module} ({place.source})" if place.source else place.module
-        advice = "give it one with torch.library.register_fake"
-        if self._strict:
-            raise UnsupportedOpError(f"{what}, at {where}; {advice}") from error
-        try:
-            layout = shapes.assumed(func, args, kwargs)
-        except shapes.NoShapeRuleError:
-            raise UnsupportedOpError(f"{what} and takes no tensor, at {where}; {advice}") from error
-        nbytes = sum(item.nbytes for item in known.layouts_in(layout))
-        assumed = "each result is as large as its largest input; no scratch"
-        self.ledger.note(Unknown(what, where, assumed, nbytes))
-        return layout
-
-    def _value_needed(self, func: OpOverload, place: Place) -> ValueNeededError:
-        where = place.source or "torch's own code"
-        what = "a value of a tensor" if func is _SCALAR else f"{describe(func).name} on a tensor"
-        return value_needed(what, where, place.module)
-
-    def _scratch(self, func: OpOverload, args: Any, kwargs: dict[str, Any], result: Any) -> int:
+    def _scratch(self, call: Dispatched, result: Any) -> int:
         """The bytes that the target's kernel allocates for itself."""
-        if func not in self._rules:
-            self._rules[func] = rule_of(func, self._target)
-        rule = self._rules[func]
-        if rule is None or sparse.concerns(func, args):
+        if call.func not in self._rules:
+            self._rules[call.func] = rule_of(call.func, self._target)
+        rule = self._rules[call.func]
+        if rule is None or sparse.concerns(call.func, call.args):
             return 0
-        return rule(ScratchCall(layouts(args), kwargs, layouts(result)))
+        return rule(ScratchCall(layouts(call.args), call.kwargs, layouts(result)))
 
     # -- entering in the ledger
 
-    def _entries_of(self, value: Any) -> list[Entry]:
-        """The entries of all tensors in arguments, adopting the ones never seen before."""
+    def _inputs(self, call: Dispatched) -> list[Entry]:
+        """The entries of all tensors in arguments, entering the ones never seen before."""
         found: list[Entry] = []
-        for tensor in known.tensors_in(value):
+        for tensor in known.tensors_in(call.arguments):
             for part in known.strided_parts(tensor):
                 entry = self.ledger.find(part)
                 found.append(entry if entry is not None else self.stray(part))
@@ -337,24 +208,19 @@ class Recorder(TorchDispatchMode):
         return entry
 
     def _enter_results(
-        self,
-        operator: Operator,
-        args: tuple[Any, ...],
-        inputs: list[Entry],
-        result: Any,
-        moment: Moment,
+        self, call: Dispatched, inputs: list[Entry], result: Any, moment: Moment
     ) -> list[Entry]:
         """Enter the new storages of a result, and return them."""
         allocated = []
-        accumulated = moment.node is not None and _accumulates(moment.node)
+        accumulated = moment.node is not None and accumulates(moment.node)
         for tensor in known.tensors_in(result):
             for part in known.strided_parts(tensor):
                 entry = self.ledger.find(part)
                 if entry is None:
-                    entry = self._enter(part, operator.name, moment)
+                    entry = self._enter(part, call.operator.name, moment)
                     entry.known = known.is_real(part) and all(e.known for e in inputs)
                     entry.host = bool(inputs) and all(e.host for e in inputs)
-                    entry.compared = optimizer_values.comparison(operator.name, args)
+                    entry.compared = optimizer_values.comparison(call.operator.name, call.args)
                     allocated.append(entry)
                 entry.node = moment.number
                 if accumulated:
@@ -369,19 +235,6 @@ class Recorder(TorchDispatchMode):
         )
         entry.forward = moment.forward
         return entry
-
-    def _written(
-        self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[Entry]:
-        written = []
-        for position in range(len(operator.written)):
-            value = _written_argument(operator, position, args, kwargs)
-            for tensor in known.tensors_in(value):
-                for part in known.strided_parts(tensor):
-                    entry = self.ledger.find(part)
-                    if entry is not None:
-                        written.append(entry)
-        return written
 
     def _call(
         self,
@@ -436,34 +289,3 @@ def _above_views() -> Any:
         torch._C._dispatch_tls_local_include_set(),
         excluded.remove(torch._C.DispatchKey.ADInplaceOrView),
     )
-
-
-def value_needed(what: str, where: str, module: str) -> ValueNeededError:
-    """The error for code that needs values that an analysis does not have."""
-    inside = "" if module == TOP_LEVEL else f" in module {module}"
-    return ValueNeededError(
-        f"{where}{inside}: {what} decides how the model goes on, and an analysis has no data; give "
-        "an example value for the input that it comes from (--input NAME=8x128:int64=1, or a "
-        "tensor with data in Python)"
-    )
-
-
-def _accumulates(node: torch.autograd.graph.Node) -> bool:
-    """Whether a node is an AccumulateGrad, the end of the graph at a leaf."""
-    return node.name() == "torch::autograd::AccumulateGrad"
-
-
-def _argument(
-    operator: Operator, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    return _written_argument(operator, operator.written.index(position), args, kwargs)
-
-
-def _written_argument(
-    operator: Operator, which: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """The ``which``-th of the written arguments, given by position or by name."""
-    position = operator.written[which]
-    if position < len(args):
-        return args[position]
-    return kwargs.get(operator.written_names[which])

@@ -164,13 +164,10 @@ class Session:
             self._claim(state, Category.OPTIMIZER_STATES, path)
 
     def _claim(self, value: Any, category: Category, path: str) -> None:
-        for tensor in known.tensors_in(value):
-            for part in known.strided_parts(tensor):
-                entry = self.recorder.ledger.find(part)
-                if entry is not None:
-                    entry.claim(category)
-                    if entry.category is category:
-                        entry.module = path
+        for entry in self.recorder.ledger.entries_of(value):
+            entry.claim(category)
+            if entry.category is category:
+                entry.module = path
 
     def _restore_groups(self) -> None:
         for group, value in reversed(self._groups):

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from graphmem.schedule import Unknown
+from graphmem.trace.answers import value_needed
 from graphmem.trace.place import asked_by_optimizer
-from graphmem.trace.recorder import Recorder, value_needed
+from graphmem.trace.recorder import Recorder
 
 
 class UnknownFloat(float):
@@ -49,8 +50,7 @@ def asked_for(recorder: Recorder) -> Iterator[None]:
     """Answer ``item``, ``tolist`` and ``numpy`` of unknown tensors, and name the line."""
 
     def refuse(what: str) -> NoReturn:
-        place = recorder.places.forward()
-        raise value_needed(what, place.source or "torch", place.module)
+        raise value_needed(what, recorder.places.forward())
 
     def is_unknown(tensor: Tensor) -> bool:
         if tensor.layout is not torch.strided:
