@@ -61,14 +61,15 @@ def test_muon_on_matrices() -> None:
 
 
 def test_lbfgs_that_has_not_converged() -> None:
-    target = torch.randn(128, 32)
+    model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 8))
+    target = torch.randn(64, 8)
 
     def loss(output: torch.Tensor) -> torch.Tensor:
         return ((output - target) ** 2).mean()
 
-    verification = verify(subjects.mlp(), X, optimizer="lbfgs", loss=loss)
+    verification = verify(model, torch.randn(64, 16), optimizer="lbfgs", loss=loss, steps=1)
     # The trace counts the target, which the loss brings along; the real run had it before.
-    assert verification.difference_bytes == -128 * 32 * 4
+    assert abs(verification.difference_bytes + 64 * 8 * 4) <= TOLERANCE_BYTES
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")  # torch's own
