@@ -1,7 +1,8 @@
 """Targets: what a target's kernels do differently, one small rule each.
 
-``scratch.scratch`` registers what a kernel allocates for itself while it runs. To find
-what is written down of an operator, search this folder for its name.
+``scratch.scratch`` registers what a kernel allocates for itself while it runs,
+``overrides.override`` what a composite operator runs in place of the CPU's composition. To
+find what is written down of an operator, search this folder for its name.
 """
 
 from __future__ import annotations
@@ -11,11 +12,22 @@ from torch._ops import OpOverload
 
 from graphmem.options import Target
 from graphmem.schedule import Unknown
-from graphmem.targets import cpu
+from graphmem.targets import cpu, cuda
 from graphmem.targets.layout import Layout, layouts
+from graphmem.targets.overrides import installed, overrides
 from graphmem.targets.scratch import Call, Rule, scratch_rule
 
-__all__ = ["Call", "Layout", "Rule", "layouts", "not_modelled", "rule_of"]
+__all__ = [
+    "Call",
+    "Layout",
+    "Rule",
+    "cuda",
+    "installed",
+    "layouts",
+    "not_modelled",
+    "overrides",
+    "rule_of",
+]
 
 
 def rule_of(func: OpOverload, target: Target) -> Rule | None:
@@ -34,9 +46,9 @@ def not_modelled(target: Target) -> tuple[Unknown, ...]:
         return ()
     return (
         Unknown(
-            "what CUDA's kernels do differently",
-            "every operator",
-            "the tensors of the CPU's operators, in blocks of 512 bytes; attention as torch's "
-            "flash kernel for the CPU; no cuBLAS or cuDNN workspaces and no unsplit blocks",
+            "what other CUDA kernels do differently",
+            "every operator but attention and dropout",
+            "the tensors of the CPU's operators, in blocks of 512 bytes, on an SM 8.0 GPU; no "
+            "cuBLAS or cuDNN workspaces and no unsplit blocks",
         ),
     )

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from graphmem.options import Target
 from graphmem.schedule import Category, Phase
 from graphmem.targets import Call as ScratchCall
-from graphmem.targets import Rule, layouts, rule_of
+from graphmem.targets import Rule, layouts, overrides, rule_of
 from graphmem.trace import engine, known, optimizer_values, sparse
 from graphmem.trace.answers import Answers, accumulates
 from graphmem.trace.graph import GraphBuilder
@@ -58,6 +58,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._target = target
         self._rules: dict[OpOverload, Rule | None] = {}
+        self._overrides = overrides(target)
         self.ledger = Ledger()
         self.places = Places()
         self.graph: GraphBuilder | None = None
@@ -134,8 +135,9 @@ class Recorder(TorchDispatchMode):
         if operator.is_bookkeeping:
             return func(*args, **kwargs)
         if operator.is_composite:
+            override = self._overrides.get(func)
             with _above_views(), self:
-                result = func.decompose(*args, **kwargs)
+                result = (override or func.decompose)(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         return self._record(Dispatched(func, args, kwargs))

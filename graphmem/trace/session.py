@@ -22,7 +22,7 @@ from torch.optim.optimizer import (
 
 from graphmem.options import Target
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown
-from graphmem.targets import not_modelled
+from graphmem.targets import installed, not_modelled
 from graphmem.trace import known, values
 from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.gpu import gpu_noticed
@@ -105,6 +105,7 @@ class Session:
             stack.enter_context(self._optimizer_hooks())
             stack.enter_context(self.modules.watch())
             stack.enter_context(gpu_noticed(self.recorder))
+            stack.enter_context(installed(self.target))
             stack.enter_context(values.asked_for(self.recorder))
             stack.enter_context(states_recorded(self.recorder))
             stack.enter_context(self.recorder)

@@ -1,0 +1,196 @@
+"""What CUDA runs in another way than the CPU, traced without a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import graphmem
+from graphmem.options import Target
+from graphmem.report import Report
+from graphmem.targets import Call, layouts, rule_of
+from graphmem.targets.cuda.attention import Attention
+
+aten = torch.ops.aten
+
+
+def qkv(
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    heads: int = 8,
+    kv_heads: int = 8,
+    rows: int = 64,
+    columns: int = 64,
+    head: int = 64,
+) -> tuple[Tensor, Tensor, Tensor]:
+    query = torch.empty(2, heads, rows, head, dtype=dtype, device="meta")
+    key = torch.empty(2, kv_heads, columns, head, dtype=dtype, device="meta")
+    return query, key, torch.empty_like(key)
+
+
+MASK = torch.empty(2, 1, 64, 64, dtype=torch.bool, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "mask", "causal", "choice"),
+    [
+        (qkv(), None, False, "flash"),
+        (qkv(), None, True, "flash"),
+        (qkv(dtype=torch.float16, head=256), None, False, "flash"),
+        (qkv(kv_heads=2), None, True, "flash"),  # grouped queries
+        (qkv(head=20), None, False, "flash"),  # padded to 24
+        (qkv(dtype=torch.float32), None, False, "efficient"),
+        (qkv(), MASK, False, "efficient"),
+        (qkv(head=264), None, False, "efficient"),  # more than flash's 256
+        (qkv(columns=128), None, True, "efficient"),  # causal and not square
+        (qkv(dtype=torch.float32, head=6), None, False, "math"),  # 6 is no multiple of 4
+        (qkv(head=20), MASK, False, "math"),  # 20 is no multiple of 8
+        (qkv(dtype=torch.float64), None, False, "math"),
+        (qkv(heads=8, kv_heads=3), None, False, "math"),
+        (tuple(t[0] for t in qkv()), None, False, "math"),  # 3-D
+        (tuple(t.transpose(-1, -2) for t in qkv()), None, False, "math"),  # not dense
+    ],
+)
+def test_the_first_kernel_whose_conditions_hold_is_chosen(
+    tensors: Any, mask: Tensor | None, causal: bool, choice: str
+) -> None:
+    assert Attention(*tensors, mask, 0.0, causal).choice() == choice
+
+
+def test_sdpa_kernel_is_obeyed() -> None:
+    call = Attention(*qkv(), None, 0.0, False)
+
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+        assert call.choice() == "efficient"
+    with sdpa_kernel([SDPBackend.MATH]):
+        assert call.choice() == "math"
+
+
+class SelfAttention(nn.Module):
+    """One attention of 4 heads of 16, on [2, 128, 64]."""
+
+    def __init__(self, dropout: float = 0.0, mask: Tensor | None = None) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(64, 192)
+        self.dropout = dropout
+        self.mask = mask
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(2, 128, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        dropout = self.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(q, k, v, self.mask, dropout_p=dropout)
+
+
+X = torch.randn(2, 128, 64)
+
+
+def operators(report: Report) -> set[str]:
+    return {point.op for point in report.timeline or ()}
+
+
+@pytest.mark.parametrize(
+    ("precision", "kernel"), [("bf16", "flash"), ("fp16", "flash"), ("fp32", "efficient")]
+)
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_a_step_runs_the_fused_kernels(precision: str, kernel: str, dropout: float) -> None:
+    report = graphmem.analyze(
+        SelfAttention(dropout), X, precision=precision, timeline=True, optimizer="sgd"
+    )
+
+    fused = f"aten._scaled_dot_product_{kernel}_attention"
+    assert {fused, f"{fused}_backward"} <= operators(report)
+    assert "aten._softmax" not in operators(report)
+
+
+def test_a_fused_kernel_saves_its_inputs_its_output_and_one_number_a_row() -> None:
+    report = graphmem.analyze(SelfAttention(), X, precision="bf16", optimizer="sgd", steps=1)
+
+    (top,) = [layer for layer in report.layers if layer.module == "(top level)"]
+    # Saved: q, k and v are views of the Linear's result [2, 128, 192], 2 B an element; the
+    # output [2, 4, 128, 16], 2 B; a log-sum-exp [2, 4, 128] of 4 B; two 64-bit numbers of
+    # the random generator in a block of 512 B, and one more block.
+    qkv_bytes = 2 * 128 * 192 * 2
+    output, rows = 2 * 4 * 128 * 16 * 2, 2 * 4 * 128 * 4
+    assert top.saved_bytes == qkv_bytes + output + rows + 512 + 512
+
+
+@pytest.mark.parametrize("grad", ["no_grad", "inference_mode"])
+def test_an_inference_runs_them_too(grad: str) -> None:
+    report = graphmem.analyze(
+        SelfAttention(), X, mode="inference", grad=grad, precision="bf16", timeline=True
+    )
+
+    assert "aten._scaled_dot_product_flash_attention" in operators(report)
+
+
+def test_a_boolean_mask_is_made_one_that_is_added() -> None:
+    mask = torch.ones(128, 128, dtype=torch.bool).tril()
+
+    report = graphmem.analyze(SelfAttention(mask=mask), X, timeline=True, optimizer="sgd")
+
+    assert "aten._scaled_dot_product_efficient_attention" in operators(report)
+    assert "aten.where.self" in operators(report)
+
+
+def test_attention_that_is_called_from_cpp_is_reached() -> None:
+    layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.1, batch_first=True)
+
+    report = graphmem.analyze(nn.TransformerEncoder(layer, 2), X, timeline=True)
+
+    assert "aten._scaled_dot_product_efficient_attention" in operators(report)
+    assert "aten.native_dropout" in operators(report)
+    assert not {"aten.bernoulli_.float", "aten._softmax"} & operators(report)
+
+
+def test_the_mask_of_dropout_takes_one_byte_an_element() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.1))
+
+    on_cuda = graphmem.analyze(model, torch.randn(256, 64), optimizer="sgd", steps=1)
+    on_cpu = graphmem.analyze(model, torch.randn(256, 64), optimizer="sgd", steps=1, target="cpu")
+
+    def saved(report: Report) -> int:
+        return next(layer.saved_bytes for layer in report.layers if layer.module == "1")
+
+    assert saved(on_cuda) == 256 * 64  # a boolean mask
+    assert saved(on_cpu) == 256 * 64 * 4  # the noise, in fp32
+
+
+def test_flash_backward_takes_row_sums_and_a_float_accumulator() -> None:
+    query, key, value = qkv(heads=8, kv_heads=2, rows=200, columns=200, head=80)
+    rule = rule_of(aten._scaled_dot_product_flash_attention_backward.default, Target.CUDA)
+    assert rule is not None
+
+    nbytes = rule(Call(layouts((query, query, key, value)), {}, None))
+
+    # 200 rows come to 256, a head dimension of 80 to 96; fp32.
+    assert nbytes == 4 * 2 * 8 * 256 + 4 * 2 * 256 * 8 * 96 + 2 * (2 * 8 * 200 * 80 * 2)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_left_registered(fails: bool) -> None:
+    class Fails(SelfAttention):
+        def forward(self, x: Tensor) -> Tensor:
+            super().forward(x)
+            raise ValueError
+
+    before = [_kernel(name) for name in ("scaled_dot_product_attention", "dropout")]
+    model = Fails() if fails else SelfAttention()
+    if fails:
+        with pytest.raises(graphmem.TraceError):
+            graphmem.analyze(model, X)
+    else:
+        graphmem.analyze(model, X)
+
+    assert [_kernel(name) for name in ("scaled_dot_product_attention", "dropout")] == before
+    q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    expected = torch.softmax(q @ k.transpose(-1, -2) / 4, -1) @ v
+    assert torch.allclose(F.scaled_dot_product_attention(q, k, v), expected, atol=1e-5)
+
+
+def _kernel(name: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutogradCPU")
