@@ -16,7 +16,7 @@ that is the allocator's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, unique
 from itertools import accumulate
@@ -52,8 +52,17 @@ def death(storage: Storage, lifetimes: Lifetimes) -> int | None:
     return storage.last_use
 
 
-def measure(schedule: Schedule, size: Size, lifetimes: Lifetimes = Lifetimes.OBSERVED) -> Liveness:
+def measure(
+    schedule: Schedule,
+    size: Size,
+    lifetimes: Lifetimes = Lifetimes.OBSERVED,
+    scratch: Sequence[int] | None = None,
+) -> Liveness:
     """The live bytes at every operation, and their peak.
+
+    Args:
+        scratch: the bytes of each operation's scratch, after rounding; None takes
+            ``Operation.scratch_bytes``.
 
     Raises:
         InvariantError: if the schedule has no operation.
@@ -68,10 +77,10 @@ def measure(schedule: Schedule, size: Size, lifetimes: Lifetimes = Lifetimes.OBS
         end = death(storage, lifetimes)
         if end is not None:
             change[end + 1] -= nbytes
+    if scratch is None:
+        scratch = [op.scratch_bytes for op in schedule.operations]
     held = accumulate(change[:count])
-    live = tuple(
-        nbytes + op.scratch_bytes for nbytes, op in zip(held, schedule.operations, strict=True)
-    )
+    live = tuple(nbytes + extra for nbytes, extra in zip(held, scratch, strict=True))
     peak = max(live)
     return Liveness(live, peak, live.index(peak))
 
@@ -88,7 +97,9 @@ def _lives(storage: Storage, index: int, lifetimes: Lifetimes) -> bool:
     return storage.born <= index and (end is None or end >= index)
 
 
-_PERSISTENT = frozenset({Category.PARAMETERS, Category.BUFFERS, Category.OPTIMIZER_STATES})
+_PERSISTENT = frozenset(
+    {Category.PARAMETERS, Category.BUFFERS, Category.OPTIMIZER_STATES, Category.WORKSPACES}
+)
 
 
 def idle(storages: Iterable[Storage], index: int) -> list[Storage]:

@@ -47,6 +47,7 @@ class Category(StrEnum):
     SAVED_FOR_BACKWARD = "saved_for_backward"
     OUTPUTS = "outputs"
     TEMPORARIES = "temporaries"
+    WORKSPACES = "workspaces"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import graphmem
 from graphmem import liveness
-from graphmem.allocator import block_bytes
+from graphmem.allocator import Placement, block_bytes, place
 from graphmem.liveness import Lifetimes, Liveness
 from graphmem.options import Options, Target
 from graphmem.report import (
@@ -55,17 +55,23 @@ class _Summary:
     def __init__(self, schedule: Schedule, options: Options) -> None:
         self.schedule = schedule
         self.target = options.target
-        self.live = liveness.measure(schedule, self.size)
+        self.placement = _placement(schedule, options.target)
+        scratch = self.placement.scratch_bytes
+        self.live = liveness.measure(schedule, self.size, scratch=scratch)
+        self.best = liveness.measure(schedule, self.size, Lifetimes.LAST_USE, scratch)
         self.at_peak = liveness.live_at(schedule, self.live.peak_index)
 
-    def on_device(self, storage: Storage) -> bool:
-        return self.target is Target.CPU or not storage.host
-
     def size(self, storage: Storage) -> int:
-        return block_bytes(storage.nbytes, self.target) if self.on_device(storage) else 0
+        """The bytes of a storage's block."""
+        return self.placement.block_bytes[storage.id]
 
     def requested(self, storage: Storage) -> int:
-        return storage.nbytes if self.on_device(storage) else 0
+        """The bytes that were asked for."""
+        return storage.nbytes if self.size(storage) else 0
+
+    def reserved(self, index: int) -> int | None:
+        """The bytes reserved while an operation runs; None where nothing is."""
+        return self.placement.reserved_bytes[index] or None
 
     def report(
         self,
@@ -75,12 +81,11 @@ class _Summary:
         timeline: bool,
     ) -> Report:
         at = self.live.peak_index
-        best = liveness.measure(self.schedule, self.size, Lifetimes.LAST_USE)
         return Report(
             subject=subject,
             created_from=created_from,
             peak=self.peak(),
-            steps=tuple(_steps(self.schedule, self.live)),
+            steps=tuple(self.steps()),
             breakdown=self.breakdown(),
             layers=tuple(self.layers()),
             holders=tuple(self.holders()),
@@ -88,7 +93,7 @@ class _Summary:
                 UnknownItem(u.what, u.where, u.assumed, u.bytes) for u in self.schedule.unknown
             ),
             idle_bytes=sum(self.size(s) for s in liveness.idle(self.at_peak, at)),
-            last_use_peak_bytes=best.peak_bytes,
+            last_use_peak_bytes=self.best.peak_bytes,
             graphmem=graphmem.__version__,
             torch=torch_version,
             timeline=self.timeline() if timeline else None,
@@ -100,7 +105,7 @@ class _Summary:
         return Peak(
             requested_bytes=requested.peak_bytes,
             allocated_bytes=self.live.peak_bytes,
-            reserved_bytes=None,
+            reserved_bytes=max(self.placement.reserved_bytes) or None,
             device_bytes=None,
             step=op.step,
             phase=str(op.phase),
@@ -116,7 +121,10 @@ class _Summary:
             requested = self.requested(storage)
             total[str(storage.category)] += requested
             total["allocator_slack"] += self.size(storage) - requested
-        total["workspaces"] = self.schedule.operations[self.live.peak_index].scratch_bytes
+        at = self.live.peak_index
+        requested = self.schedule.operations[at].scratch_bytes
+        total["workspaces"] += requested
+        total["allocator_slack"] += self.placement.scratch_bytes[at] - requested
         return total
 
     def holders(self) -> list[Holder]:
@@ -158,9 +166,9 @@ class _Summary:
         for storage in self.at_peak:
             if self.size(storage):
                 held[storage.module] += self.size(storage)
-        peak_op = self.schedule.operations[self.live.peak_index]
-        if peak_op.scratch_bytes:
-            held[peak_op.module] += peak_op.scratch_bytes
+        scratch = self.placement.scratch_bytes[self.live.peak_index]
+        if scratch:
+            held[self.schedule.operations[self.live.peak_index].module] += scratch
         saved: dict[str, int] = defaultdict(int)
         sums: dict[tuple[str, Category], int] = defaultdict(int)
         steps = self._step_of_birth()
@@ -175,9 +183,27 @@ class _Summary:
         operations = self.schedule.operations
         return lambda storage: 0 if storage.born < 0 else operations[storage.born].step
 
+    def steps(self) -> Iterator[Step]:
+        """Each step's own peaks."""
+        phases: dict[int, dict[str, int]] = defaultdict(dict)
+        reserved: dict[int, int] = defaultdict(int)
+        for op, nbytes in zip(self.schedule.operations, self.live.live_bytes, strict=True):
+            own = phases[op.step]
+            own[str(op.phase)] = max(own.get(str(op.phase), 0), nbytes)
+            reserved[op.step] = max(reserved[op.step], self.reserved(op.index) or 0)
+        for step, own in sorted(phases.items()):
+            yield Step(
+                step=step,
+                allocated_bytes=max(own.values()),
+                reserved_bytes=reserved[step] or None,
+                phases={str(phase): own.get(str(phase)) for phase in Phase},
+            )
+
     def timeline(self) -> tuple[TimelinePoint, ...]:
         return tuple(
-            TimelinePoint(op.index, str(op.phase), op.target, op.module, nbytes, None)
+            TimelinePoint(
+                op.index, str(op.phase), op.target, op.module, nbytes, self.reserved(op.index)
+            )
             for op, nbytes in zip(self.schedule.operations, self.live.live_bytes, strict=True)
         )
 
@@ -218,15 +244,12 @@ def _phase_peaks(schedule: Schedule, live: Liveness) -> dict[tuple[str, Phase], 
     return peaks
 
 
-def _steps(schedule: Schedule, live: Liveness) -> Iterable[Step]:
-    peaks: dict[int, dict[str, int]] = defaultdict(dict)
-    for op, nbytes in zip(schedule.operations, live.live_bytes, strict=True):
-        phases = peaks[op.step]
-        phases[str(op.phase)] = max(phases.get(str(op.phase), 0), nbytes)
-    for step, phases in sorted(peaks.items()):
-        yield Step(
-            step=step,
-            allocated_bytes=max(phases.values()),
-            reserved_bytes=None,
-            phases={str(phase): phases.get(str(phase)) for phase in Phase},
-        )
+def _placement(schedule: Schedule, target: Target) -> Placement:
+    """The blocks that a target's allocator hands out."""
+    if target is Target.CUDA:
+        return place(schedule, lambda storage: not storage.host)
+    return Placement(
+        block_bytes=tuple(block_bytes(s.nbytes, target) for s in schedule.storages),
+        scratch_bytes=tuple(block_bytes(op.scratch_bytes, target) for op in schedule.operations),
+        reserved_bytes=(0,) * len(schedule.operations),
+    )

@@ -33,6 +33,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "schedule": frozenset(),
     "liveness": frozenset({"schedule"}),
     "allocator": frozenset({"schedule", "liveness"}),
+    "snapshots": frozenset({"allocator"}),
     "report": frozenset(),
     "summary": frozenset({"schedule", "liveness", "allocator", "report"}),
     "render": frozenset({"report"}),
@@ -41,7 +42,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "trace": frozenset({"schedule", "report", "sources", "targets"}),
     "analysis": _DATA | {"sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "analysis"},
-    "commands": _DATA | _TORCH | {"render"},
+    "commands": _DATA | _TORCH | {"render", "snapshots"},
     "cli": frozenset({"commands"}),
     "__main__": frozenset({"cli"}),
 }

@@ -15,7 +15,7 @@ from graphmem.schedule import BEFORE, Category, Schedule, Storage
 from tests.schedules import build, op, schedules, tensor
 
 BOTH = st.sampled_from(Lifetimes)
-LASTING = (Category.PARAMETERS, Category.BUFFERS, Category.OPTIMIZER_STATES)
+LASTING = {"parameters", "buffers", "optimizer_states", "workspaces"}
 
 
 def nbytes(storage: Storage) -> int:
@@ -131,6 +131,13 @@ def test_scratch_alone_can_make_a_peak_and_is_gone_afterwards() -> None:
     live = liveness.measure(schedule, nbytes)
     assert live.live_bytes == (8, 8 + 1, 8)
     assert live.peak_index == 1
+
+
+def test_scratch_may_be_given_in_another_size() -> None:
+    schedule = build(op({"a": 8}, scratch_bytes=1), op(scratch_bytes=2), op())
+    rounded = liveness.measure(schedule, nbytes, scratch=(512, 1024, 0))
+    assert rounded.live_bytes == (8 + 512, 8 + 1024, 8)
+    assert (rounded.peak_bytes, rounded.peak_index) == (1032, 1)
 
 
 def test_without_an_operation_there_is_no_peak() -> None:

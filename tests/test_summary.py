@@ -19,7 +19,6 @@ from graphmem.report import (
     Report,
     Step,
     Subject,
-    TimelinePoint,
     UnknownItem,
     json_schema,
 )
@@ -56,9 +55,12 @@ def layer_of(report: Report, path: str) -> Layer:
 
 def occupied(storage: Storage, target: Target) -> int:
     """Bytes after rounding; what lies in the host's memory is no part of a GPU's."""
-    if target is Target.CPU:
-        return storage.nbytes
-    return 0 if storage.host else (storage.nbytes + 511) // 512 * 512
+    off = storage.host and target is Target.CUDA
+    return 0 if off else rounded(storage.nbytes, target)
+
+
+def rounded(nbytes: int, target: Target) -> int:
+    return nbytes if target is Target.CPU else (nbytes + 511) // 512 * 512
 
 
 def alive_at(schedule: Schedule, index: int) -> list[Storage]:
@@ -72,7 +74,8 @@ def alive_at(schedule: Schedule, index: int) -> list[Storage]:
 def recount(schedule: Schedule, target: Target) -> list[int]:
     """The bytes that are allocated while each operation runs."""
     return [
-        sum(occupied(s, target) for s in alive_at(schedule, each.index)) + each.scratch_bytes
+        sum(occupied(s, target) for s in alive_at(schedule, each.index))
+        + rounded(each.scratch_bytes, target)
         for each in schedule.operations
     ]
 
@@ -91,7 +94,6 @@ def test_the_peak_is_the_first_of_the_operations_with_the_most_bytes(
     assert (peak.allocated_bytes, peak.op_index) == (max(live), at.index)
     assert (peak.step, peak.phase, peak.op) == (at.step, at.phase, at.target)
     assert (peak.module, peak.source) == (at.module, at.source)
-    assert peak.reserved_bytes is None
     assert peak.device_bytes is None
 
 
@@ -137,6 +139,16 @@ def test_on_cuda_each_storage_is_rounded_and_the_rest_is_slack() -> None:
     }
 
 
+def test_scratch_is_rounded_as_a_storage_is() -> None:
+    schedule = build(op({"a": 512}, scratch_bytes=700, module="fc"))
+    cuda, cpu = report_on(schedule, Target.CUDA), report_on(schedule, Target.CPU)
+    assert cuda.breakdown["workspaces"] == cpu.breakdown["workspaces"] == 700
+    assert cuda.breakdown["allocator_slack"] == 324  # 1024 - 700
+    assert cpu.breakdown["allocator_slack"] == 0
+    assert layer_of(cuda, "fc").live_at_peak_bytes == 1024  # 2*512
+    assert layer_of(cpu, "fc").live_at_peak_bytes == 700
+
+
 def test_on_the_cpu_bytes_are_as_they_were_asked_for() -> None:
     schedule = build(op({"a": 513, "empty": 0}, reads="w"), before={"w": tensor(4, *PARAMETERS)})
     report = report_on(schedule, Target.CPU)
@@ -169,8 +181,8 @@ def test_what_lies_in_host_memory_counts_on_the_cpu_and_not_on_cuda() -> None:
 # -- the breakdown
 
 
-def test_the_categories_of_a_breakdown_are_those_of_storages_and_two_more() -> None:
-    assert (*map(str, Category), "workspaces", "allocator_slack") == BREAKDOWN
+def test_the_categories_of_a_breakdown_are_those_of_storages_and_those_of_allocators() -> None:
+    assert [*dict.fromkeys((*map(str, Category), "workspaces", "allocator_slack"))] == [*BREAKDOWN]
 
 
 @given(schedules(), TARGETS)
@@ -181,7 +193,7 @@ def test_the_breakdown_adds_up_to_the_peak(schedule: Schedule, target: Target) -
     for storage in alive_at(schedule, report.peak.op_index):
         on_device = target is Target.CPU or not storage.host
         expected[str(storage.category)] += storage.nbytes if on_device else 0
-    expected["workspaces"] = schedule.operations[report.peak.op_index].scratch_bytes
+    expected["workspaces"] += schedule.operations[report.peak.op_index].scratch_bytes
     expected["allocator_slack"] = report.peak.allocated_bytes - expected.total()
     assert report.breakdown == expected
     assert tuple(report.breakdown) == BREAKDOWN
@@ -202,7 +214,7 @@ def test_holders_are_all_that_occupies_bytes_at_the_peak_the_largest_first(
     alive.sort(key=lambda s: (-occupied(s, target), s.id))
     shown = [(h.bytes, h.born, h.last_use, h.freed) for h in report.holders]
     assert shown == [(occupied(s, target), s.born, s.last_use, s.freed) for s in alive]
-    scratch = schedule.operations[at].scratch_bytes
+    scratch = rounded(schedule.operations[at].scratch_bytes, target)
     assert sum(h.bytes for h in report.holders) == report.peak.allocated_bytes - scratch
 
 
@@ -279,21 +291,35 @@ def test_the_peaks_of_steps_and_phases_are_the_most_of_their_operations(
             str(phase): max((nbytes for p, nbytes in mine if p is phase), default=None)
             for phase in Phase
         }
-        assert step.reserved_bytes is None
     assert max(step.allocated_bytes for step in report.steps) == report.peak.allocated_bytes
-    assert report.timeline == tuple(
-        TimelinePoint(each.index, str(each.phase), each.target, each.module, nbytes, None)
-        for each, nbytes in live
-    )
+    assert report.timeline is not None
+    points = [(p.index, p.phase, p.op, p.module, p.allocated_bytes) for p in report.timeline]
+    assert points == [(o.index, o.phase, o.target, o.module, nbytes) for o, nbytes in live]
+
+
+@given(schedules(), TARGETS)
+def test_no_less_is_reserved_than_is_allocated(schedule: Schedule, target: Target) -> None:
+    report = report_on(schedule, target, timeline=True)
+
+    assert report.timeline is not None
+    reserved = {p.index: p.reserved_bytes or 0 for p in report.timeline}
+    if target is Target.CPU:  # of which no allocator is modelled
+        assert set(reserved.values()) == {0}
+    else:
+        assert all(reserved[p.index] >= p.allocated_bytes for p in report.timeline)
+    assert (report.peak.reserved_bytes or 0) == max(reserved.values())
+    for step in report.steps:
+        mine = [reserved[o.index] for o in schedule.operations if o.step == step.step]
+        assert (step.reserved_bytes or 0) == max(mine)
 
 
 def test_a_phase_that_a_step_does_not_have_is_none() -> None:
     schedule = build(
-        op({"a": 1}, step=1, phase=FORWARD),
-        op({"g": 1}, step=1, phase=BACKWARD, frees="a"),
+        op({"a": 512}, step=1, phase=FORWARD),
+        op({"g": 512}, step=1, phase=BACKWARD, frees="a"),
         op(step=2, phase=OPTIMIZER, frees="g"),
     )
-    assert report_on(schedule).steps == (
+    assert report_on(schedule, Target.CPU).steps == (
         Step(1, 1024, None, {"forward": 512, "backward": 1024, "optimizer": None}),
         Step(2, 512, None, {"forward": None, "backward": None, "optimizer": 512}),
     )
@@ -313,7 +339,7 @@ def test_layers_share_the_whole_peak_among_them(schedule: Schedule, target: Targ
     report = report_on(schedule, target)
 
     at = schedule.operations[report.peak.op_index]
-    expected = Counter({at.module: at.scratch_bytes})
+    expected = Counter({at.module: rounded(at.scratch_bytes, target)})
     for storage in alive_at(schedule, at.index):
         expected[storage.module] += occupied(storage, target)
     assert {x.module: x.live_at_peak_bytes for x in report.layers if x.live_at_peak_bytes} == {
@@ -384,8 +410,8 @@ def test_what_a_layer_saves_counts_once_though_each_step_saves_anew(target: Targ
 
     report = report_on(schedule, target)
 
-    rounded = 1024 + 512 + 512  # of 600, 100 and 30 B
-    assert layer_of(report, "fc").saved_bytes == (rounded if target is Target.CUDA else 730)
+    blocks = 1024 + 512 + 512  # of 600, 100 and 30 B
+    assert layer_of(report, "fc").saved_bytes == (blocks if target is Target.CUDA else 730)
     assert layer_of(report, "before").saved_bytes == 0
 
 

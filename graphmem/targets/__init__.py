@@ -7,6 +7,8 @@ find what is written down of an operator, search this folder for its name.
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch._ops import OpOverload
 
@@ -27,6 +29,7 @@ __all__ = [
     "not_modelled",
     "overrides",
     "rule_of",
+    "workspace_of",
 ]
 
 
@@ -40,6 +43,13 @@ def rule_of(func: OpOverload, target: Target) -> Rule | None:
     return None
 
 
+def workspace_of(func: OpOverload, target: Target) -> int:
+    """The bytes that a library takes when a thread first runs the operator, and keeps."""
+    if target is Target.CUDA and func in cuda.cublas.USES_CUBLAS:
+        return cuda.cublas.workspace_bytes(os.environ)
+    return 0
+
+
 def not_modelled(target: Target) -> tuple[Unknown, ...]:
     """What this version does not know of a target's kernels."""
     if target is Target.CPU:
@@ -48,7 +58,6 @@ def not_modelled(target: Target) -> tuple[Unknown, ...]:
         Unknown(
             "what other CUDA kernels do differently",
             "every operator but attention and dropout",
-            "the tensors of the CPU's operators, in blocks of 512 bytes, on an SM 8.0 GPU; no "
-            "cuBLAS or cuDNN workspaces and no unsplit blocks",
+            "the tensors of the CPU's operators, on an SM 8.0 GPU, and no cuDNN workspaces",
         ),
     )

@@ -38,6 +38,7 @@ _PRECEDENCE = {
             Category.SAVED_FOR_BACKWARD,
             Category.OUTPUTS,
             Category.TEMPORARIES,
+            Category.WORKSPACES,
         )
     )
 }
@@ -151,6 +152,23 @@ class Ledger:
             self.close(entry)
 
         entry.watch = weakref.ref(storage, died)
+        return entry
+
+    def enter_workspace(self, nbytes: int, *, born: int, op: str, module: str) -> Entry:
+        """Enter bytes that a library takes for itself and keeps; no tensor is on them."""
+        entry = Entry(
+            id=len(self.entries),
+            nbytes=nbytes,
+            shape=(nbytes,),
+            dtype="uint8",
+            op=op,
+            module=module,
+            source=None,
+            born=born,
+            last_use=born,
+            category=Category.WORKSPACES,
+        )
+        self.entries.append(entry)
         return entry
 
     def close(self, entry: Entry) -> None:

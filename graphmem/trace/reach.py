@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 # Enough for any trainer object; a bound so that a callable that reaches the whole program
 # does not search it all.
@@ -19,14 +19,15 @@ _MOST_OBJECTS = 100_000
 
 @dataclass(slots=True)
 class Found:
-    """Root modules with the names they go by, and optimizers."""
+    """Root modules and tensors with the names they go by, and optimizers."""
 
     modules: list[tuple[str, nn.Module]] = field(default_factory=list)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
+    tensors: list[tuple[str, Tensor]] = field(default_factory=list)
 
 
 def reachable(step: Callable[..., Any]) -> Found:
-    """The modules and optimizers that a step uses.
+    """The modules, optimizers and tensors that a step uses.
 
     Looked for in its closure, the globals it names, its ``self``, the arguments of a
     ``functools.partial``, and in the attributes and containers of what is found there. A
@@ -34,6 +35,7 @@ def reachable(step: Callable[..., Any]) -> Found:
     """
     modules: dict[int, tuple[str, nn.Module]] = {}
     optimizers: dict[int, torch.optim.Optimizer] = {}
+    tensors: list[tuple[str, Tensor]] = []
     queue: deque[tuple[str, Any]] = deque([("step", step)])
     seen: set[int] = set()
     while queue and len(seen) < _MOST_OBJECTS:
@@ -45,11 +47,13 @@ def reachable(step: Callable[..., Any]) -> Found:
             modules[id(value)] = (name, value)
         elif isinstance(value, torch.optim.Optimizer):
             optimizers[id(value)] = value
+        elif isinstance(value, Tensor):
+            tensors.append((name, value))
         else:
             queue.extend(_parts(name, value))
     inner = {id(m) for _, root in modules.values() for m in root.modules() if m is not root}
     roots = [pair for key, pair in modules.items() if key not in inner]
-    return Found(roots, list(optimizers.values()))
+    return Found(roots, list(optimizers.values()), tensors)
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -20,9 +20,9 @@ from torch.autograd import _make_grads
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmem.options import Target
-from graphmem.schedule import Category, Phase
+from graphmem.schedule import TOP_LEVEL, Category, Phase
 from graphmem.targets import Call as ScratchCall
-from graphmem.targets import Rule, layouts, overrides, rule_of
+from graphmem.targets import Rule, layouts, overrides, rule_of, workspace_of
 from graphmem.trace import engine, known, optimizer_values, sparse
 from graphmem.trace.answers import Answers, accumulates
 from graphmem.trace.graph import GraphBuilder
@@ -59,6 +59,7 @@ class Recorder(TorchDispatchMode):
         self._target = target
         self._rules: dict[OpOverload, Rule | None] = {}
         self._overrides = overrides(target)
+        self._threads: set[str] = set()
         self.ledger = Ledger()
         self.places = Places()
         self.graph: GraphBuilder | None = None
@@ -156,6 +157,7 @@ class Recorder(TorchDispatchMode):
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
         scratch = self._scratch(call, result)
         allocated = self._enter_results(call, inputs, result, moment)
+        allocated += self._workspace(call, moment)
         written = [
             e for i in call.operator.written for e in self.ledger.entries_of(call.argument(i))
         ]
@@ -229,6 +231,21 @@ class Recorder(TorchDispatchMode):
                     entry.claim(Category.GRADIENTS)
                     entry.module = moment.place.module
         return allocated
+
+    def _workspace(self, call: Dispatched, moment: Moment) -> list[Entry]:
+        """The workspace that a library takes for a thread, at its first call there.
+
+        The engine runs backward on a thread of its own, once for all backwards.
+        """
+        thread = "backward" if moment.node is not None else "main"
+        nbytes = 0 if thread in self._threads else workspace_of(call.func, self._target)
+        if not nbytes:
+            return []
+        self._threads.add(thread)
+        born = len(self.ledger.calls)
+        return [
+            self.ledger.enter_workspace(nbytes, born=born, op=call.operator.name, module=TOP_LEVEL)
+        ]
 
     def _enter(self, tensor: Tensor, op: str, moment: Moment) -> Entry:
         place = moment.place

@@ -83,7 +83,7 @@ def trace_model(
         with explained(), session.active(), context:
             session.module(model)
             for name, tensor in named((args, kwargs), parameter_names(model)):
-                session.recorder.adopt(tensor, Category.INPUTS, TOP_LEVEL, name)
+                session.input(tensor, name)
             loop.prepare()
             if loop.mode_is_fixed:
                 session.recorder.ledger.note(_FIXED_MODE)
@@ -130,6 +130,8 @@ def trace_callable(step: Callable[[], Any], options: Options) -> Schedule:
                 session.module(module, name if len(found.modules) > 1 else "")
             for optimizer in found.optimizers:
                 session.optimizer(optimizer)
+            for name, tensor in found.tensors:
+                session.input(tensor, name)
             return _steps(session, options.steps, once, lambda: returned)
 
     return without_names(run)

@@ -85,11 +85,10 @@ class Session:
             for tensor in known.tensors_in(state):
                 self.recorder.adopt(tensor, Category.OPTIMIZER_STATES, path, None)
 
-    def inputs(self, value: Any, name: str) -> None:
-        """Adopt the tensors of an input."""
-        for tensor in known.tensors_in(value):
-            for part in known.strided_parts(tensor):
-                self.recorder.adopt(part, Category.INPUTS, TOP_LEVEL, name)
+    def input(self, tensor: Tensor, name: str) -> None:
+        """Adopt a tensor that the step is given, or reaches: it is taken to be on the device."""
+        for part in known.strided_parts(tensor):
+            self.recorder.adopt(part, Category.INPUTS, TOP_LEVEL, name)
 
     # -- the run
 

@@ -59,11 +59,13 @@ MASK = torch.empty(2, 1, 64, 64, dtype=torch.bool, device="meta")
 def test_the_first_kernel_whose_conditions_hold_is_chosen(
     tensors: Any, mask: Tensor | None, causal: bool, choice: str
 ) -> None:
-    assert Attention(*tensors, mask, 0.0, causal).choice() == choice
+    query, key, value = tensors
+    assert Attention(query, key, value, mask, 0.0, causal).choice() == choice
 
 
 def test_sdpa_kernel_is_obeyed() -> None:
-    call = Attention(*qkv(), None, 0.0, False)
+    query, key, value = qkv()
+    call = Attention(query, key, value, None, 0.0, False)
 
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
         assert call.choice() == "efficient"

@@ -3,6 +3,6 @@
 Where it depends on the GPU's architecture, SM 8.0 (A100) is assumed.
 """
 
-from graphmem.targets.cuda import attention, dropout
+from graphmem.targets.cuda import attention, cublas, dropout
 
-__all__ = ["attention", "dropout"]
+__all__ = ["attention", "cublas", "dropout"]
