@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmem import report as _report
+from graphmem.allocator import parse_alloc_conf
 from graphmem.errors import UsageError
 from graphmem.options import Mode, Options, Precision, Target, choice
 from graphmem.report import Report
@@ -38,6 +39,7 @@ def analyze(
     steps: int = 2,
     grad: str = "no_grad",
     strict: bool = False,
+    alloc_conf: str | None = None,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of a model's training step or inference, before anything runs.
@@ -65,6 +67,8 @@ def analyze(
         steps: how many steps to simulate; from the second on optimizer states exist.
         grad: of an inference: ``"no_grad"``, ``"inference_mode"`` or ``"enabled"``.
         strict: refuse what would have to be assumed.
+        alloc_conf: the caching allocator's settings in PyTorch's own syntax, such as
+            ``"expandable_segments:True"``.
         timeline: list every operation in ``report.timeline``.
 
     Returns:
@@ -86,6 +90,7 @@ def analyze(
         steps=steps,
         grad=grad,
         strict=strict,
+        alloc_conf=alloc_conf,
     )
     call = as_call(inputs, kwargs)
     return analyze_call(
@@ -205,6 +210,7 @@ def make_options(**values: Any) -> Options:
     for name in ("accumulate", "steps"):
         if values.get(name, 1) < 1:
             raise UsageError(f"{name} must be 1 or more, not {values[name]}")
+    parse_alloc_conf(values.get("alloc_conf") or "")
     return Options(**values)
 
 

@@ -43,7 +43,8 @@ class Options:
     """The options of an analysis, resolved.
 
     ``precision`` None keeps the model's own dtype. ``foreach`` and ``fused`` None leave
-    the choice to PyTorch's own default on the target.
+    the choice to PyTorch's own default on the target. ``alloc_conf`` is PyTorch's own text
+    (``PYTORCH_ALLOC_CONF``), None for its defaults.
     """
 
     mode: Mode = Mode.TRAINING
@@ -58,6 +59,7 @@ class Options:
     steps: int = 2
     grad: str = "no_grad"  # of an inference: no_grad, inference_mode or enabled
     strict: bool = False
+    alloc_conf: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import graphmem
 from graphmem import liveness
-from graphmem.allocator import Placement, block_bytes, place
+from graphmem.allocator import Placement, block_bytes, parse_alloc_conf, place
 from graphmem.liveness import Lifetimes, Liveness
 from graphmem.options import Options, Target
 from graphmem.report import (
@@ -55,7 +55,7 @@ class _Summary:
     def __init__(self, schedule: Schedule, options: Options) -> None:
         self.schedule = schedule
         self.target = options.target
-        self.placement = _placement(schedule, options.target)
+        self.placement = _placement(schedule, options)
         scratch = self.placement.scratch_bytes
         self.live = liveness.measure(schedule, self.size, scratch=scratch)
         self.best = liveness.measure(schedule, self.size, Lifetimes.LAST_USE, scratch)
@@ -244,10 +244,12 @@ def _phase_peaks(schedule: Schedule, live: Liveness) -> dict[tuple[str, Phase], 
     return peaks
 
 
-def _placement(schedule: Schedule, target: Target) -> Placement:
+def _placement(schedule: Schedule, options: Options) -> Placement:
     """The blocks that a target's allocator hands out."""
+    target = options.target
     if target is Target.CUDA:
-        return place(schedule, lambda storage: not storage.host)
+        settings = parse_alloc_conf(options.alloc_conf or "")
+        return place(schedule, lambda storage: not storage.host, settings)
     return Placement(
         block_bytes=tuple(block_bytes(s.nbytes, target) for s in schedule.storages),
         scratch_bytes=tuple(block_bytes(op.scratch_bytes, target) for op in schedule.operations),

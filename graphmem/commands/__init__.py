@@ -11,6 +11,7 @@ from graphmem.errors import ExitCode
 COMMANDS = {
     "analyze": "graphmem.commands.analyze:Analyze",
     "verify": "graphmem.commands.verify:Verify",
+    "snapshot": "graphmem.commands.snapshot:SnapshotCommand",
 }
 """Name of a command -> where its class is."""
 

@@ -65,6 +65,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="of an inference: no_grad (default), inference_mode or enabled",
     )
     group.add_argument(
+        "--alloc-conf",
+        metavar="SETTINGS",
+        help="of the caching allocator, in PyTorch's syntax: expandable_segments:True,...",
+    )
+    group.add_argument(
         "--strict", action="store_true", help="refuse whatever would have to be assumed"
     )
 
@@ -99,6 +104,7 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
         steps=arguments.steps,
         grad=arguments.grad,
         strict=arguments.strict,
+        alloc_conf=arguments.alloc_conf,
     )
 
 
