@@ -50,7 +50,8 @@ class Entry:
 
     ``known`` says that its real values are there; ``node`` is the sequence number of the
     autograd node that wrote it last, None outside of backward; ``forward`` whether forward
-    made it; ``compared`` what a comparison of unknown values is assumed to give.
+    made it; ``compared`` what a comparison of unknown values is assumed to give;
+    ``foreign`` that it is the user's own memory.
     """
 
     id: int
@@ -71,6 +72,7 @@ class Entry:
     node: int | None = None
     forward: bool = True
     compared: bool | None = None
+    foreign: bool = False
     watch: weakref.ref[UntypedStorage] | None = field(default=None, repr=False)
 
     def claim(self, category: Category) -> None:

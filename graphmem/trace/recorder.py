@@ -25,6 +25,7 @@ from graphmem.targets import Call as ScratchCall
 from graphmem.targets import Rule, layouts, overrides, rule_of, workspace_of
 from graphmem.trace import engine, known, optimizer_values, sparse
 from graphmem.trace.answers import Answers, accumulates
+from graphmem.trace.foreign import Overwritten
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.ledger import Call, Entry, Ledger
 from graphmem.trace.operator import Dispatched, Operator, describe
@@ -62,6 +63,7 @@ class Recorder(TorchDispatchMode):
         self._threads: set[str] = set()
         self.ledger = Ledger()
         self.places = Places()
+        self.overwritten = Overwritten()
         self.graph: GraphBuilder | None = None
         self.step = 1
         self.optimizing = False
@@ -152,6 +154,7 @@ class Recorder(TorchDispatchMode):
         bias = call.func is engine.ADD and not sums and self._additions.is_bias(call.args, inputs)
         if sums or bias:
             call = replace(call, func=engine.ADD_IN_PLACE)
+        self._keep_foreign(call)
         result = self._answers.give(call, inputs, moment.place)
         if bias:
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
@@ -166,6 +169,15 @@ class Recorder(TorchDispatchMode):
         if self.graph is not None:
             self.graph.add(len(self.ledger.calls) - 1, call, result)
         return result
+
+    def _keep_foreign(self, call: Dispatched) -> None:
+        """Before an operator writes on the user's own memory, keep what is there."""
+        for position in call.operator.written:
+            for tensor in known.tensors_in(call.argument(position)):
+                for part in known.strided_parts(tensor):
+                    entry = self.ledger.find(part)
+                    if entry is not None and entry.foreign and entry.known:
+                        self.overwritten.keep(entry.id, part)
 
     def _moment(self, operator: Operator) -> Moment:
         """Where in the run the operator comes."""
@@ -207,7 +219,7 @@ class Recorder(TorchDispatchMode):
         moment = self._moment(describe(torch.ops.aten.lift_fresh.default))
         entry = self._enter(tensor, target, moment)
         entry.known = known.is_real(tensor) and known.is_small(tensor)
-        entry.host = True
+        entry.host = entry.foreign = True
         self._call(target, moment, [], [], [entry])
         return entry
 

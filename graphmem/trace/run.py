@@ -131,7 +131,7 @@ def trace_callable(step: Callable[[], Any], options: Options) -> Schedule:
             for optimizer in found.optimizers:
                 session.optimizer(optimizer)
             for name, tensor in found.tensors:
-                session.input(tensor, name)
+                session.input(tensor, name, foreign=True)
             return _steps(session, options.steps, once, lambda: returned)
 
     return without_names(run)

@@ -85,10 +85,15 @@ class Session:
             for tensor in known.tensors_in(state):
                 self.recorder.adopt(tensor, Category.OPTIMIZER_STATES, path, None)
 
-    def input(self, tensor: Tensor, name: str) -> None:
-        """Adopt a tensor that the step is given, or reaches: it is taken to be on the device."""
+    def input(self, tensor: Tensor, name: str, *, foreign: bool = False) -> None:
+        """Adopt a tensor that the step is given, or reaches: it is taken to be on the device.
+
+        Args:
+            foreign: it is the user's own, not a stand-in.
+        """
         for part in known.strided_parts(tensor):
-            self.recorder.adopt(part, Category.INPUTS, TOP_LEVEL, name)
+            entry = self.recorder.adopt(part, Category.INPUTS, TOP_LEVEL, name)
+            entry.foreign = foreign
 
     # -- the run
 
@@ -99,6 +104,7 @@ class Session:
             stack.enter_context(random_state_kept())
             stack.enter_context(collector_off())
             stack.callback(disarm_survivors)
+            stack.callback(self.recorder.overwritten.put_back)
             stack.callback(self.adoption.restore)
             stack.callback(self._restore_groups)
             stack.enter_context(self._optimizer_hooks())

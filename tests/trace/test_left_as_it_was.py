@@ -115,6 +115,23 @@ def test_a_model_is_left_as_it_was(run: Callable[[Stateful], None], fails: bool)
     assert model(torch.randn(2, 8)).isfinite().all()  # and it still runs for real
 
 
+def test_tensors_that_a_loop_writes_on_have_their_values_back() -> None:
+    model = nn.Linear(8, 8)
+    counter, average = torch.zeros((), dtype=torch.int64), torch.arange(8.0)
+
+    def step() -> None:
+        nonlocal counter
+        counter += 1
+        average[2:].mul_(0.5)
+        average[0] += 3
+        average.mul_(0.9).add_(model(torch.randn(4, 8)).mean(0).detach())
+
+    graphmem.record(step)
+
+    assert counter.item() == 0
+    assert torch.equal(average, torch.arange(8.0))
+
+
 def test_tensors_that_a_loop_keeps_come_back_without_memory_and_without_danger() -> None:
     model = nn.Linear(8, 8)
     losses: list[Tensor] = []
