@@ -86,5 +86,6 @@ def choice(kind: type[E_], value: str, option: str) -> E_:
 
 def nearest(value: str, names: Iterable[str]) -> str:
     """The end of an error message: ``; did you mean 'x'?``, or nothing."""
-    close = difflib.get_close_matches(value, list(names), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    lowered = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(value.lower(), list(lowered), n=1, cutoff=0.5)
+    return f"; did you mean {lowered[close[0]]!r}?" if close else ""

@@ -154,7 +154,13 @@ def verify(schedule: Schedule) -> None:
         where = f"operation {index} ({op.target})"
         if op.index != index:
             raise InvariantError(f"{where} says that its index is {op.index}")
+        if op.scratch_bytes < 0:
+            raise InvariantError(f"{where} has {op.scratch_bytes} bytes of scratch")
+        if not 1 <= op.step <= schedule.steps:
+            raise InvariantError(f"{where} is in step {op.step} of {schedule.steps}")
         for i in op.allocates:
+            if not 0 <= i < len(storages):
+                raise InvariantError(f"{where}: storage {i} does not exist")
             if i in born:
                 raise InvariantError(f"{where}: storage {i} is born twice")
             born.add(i)

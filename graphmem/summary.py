@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import graphmem
 from graphmem import liveness
@@ -45,7 +46,6 @@ def summarize(
     return _Summary(schedule, options).report(subject, created_from, torch_version, timeline)
 
 
-# Counted in the first step alone: later ones make them anew, or keep them.
 _PER_PARAMETER = (Category.GRADIENTS, Category.OPTIMIZER_STATES)
 
 
@@ -54,7 +54,7 @@ class _Summary:
 
     def __init__(self, schedule: Schedule, options: Options) -> None:
         self.schedule = schedule
-        self.target = options.target
+        self.is_placed = options.target is Target.CUDA
         self.placement = _placement(schedule, options)
         scratch = self.placement.scratch_bytes
         self.live = liveness.measure(schedule, self.size, scratch=scratch)
@@ -70,8 +70,8 @@ class _Summary:
         return storage.nbytes if self.size(storage) else 0
 
     def reserved(self, index: int) -> int | None:
-        """The bytes reserved while an operation runs; None where nothing is."""
-        return self.placement.reserved_bytes[index] or None
+        """The bytes reserved while an operation runs; None where no allocator is modelled."""
+        return self.placement.reserved_bytes[index] if self.is_placed else None
 
     def report(
         self,
@@ -105,7 +105,7 @@ class _Summary:
         return Peak(
             requested_bytes=requested.peak_bytes,
             allocated_bytes=self.live.peak_bytes,
-            reserved_bytes=max(self.placement.reserved_bytes) or None,
+            reserved_bytes=max(self.placement.reserved_bytes) if self.is_placed else None,
             device_bytes=None,
             step=op.step,
             phase=str(op.phase),
@@ -169,19 +169,20 @@ class _Summary:
         scratch = self.placement.scratch_bytes[self.live.peak_index]
         if scratch:
             held[self.schedule.operations[self.live.peak_index].module] += scratch
-        saved: dict[str, int] = defaultdict(int)
-        sums: dict[tuple[str, Category], int] = defaultdict(int)
-        steps = self._step_of_birth()
-        for storage in self.schedule.storages:
-            if storage.saved_by is not None and _is_activation(storage) and steps(storage) <= 1:
-                saved[storage.saved_by] += self.size(storage)
-            if storage.category in _PER_PARAMETER and steps(storage) <= 1:
-                sums[storage.module, storage.category] += self.size(storage)
+        saved = _most_live(
+            (storage.saved_by, storage, self.size(storage))
+            for storage in self.schedule.storages
+            if storage.saved_by is not None and _is_activation(storage)
+        )
+        sums = _most_live(
+            (
+                ((storage.module, storage.category), storage, self.size(storage))
+                for storage in self.schedule.storages
+                if storage.category in _PER_PARAMETER
+            ),
+            replaced=True,
+        )
         return held, saved, sums
-
-    def _step_of_birth(self) -> Any:
-        operations = self.schedule.operations
-        return lambda storage: 0 if storage.born < 0 else operations[storage.born].step
 
     def steps(self) -> Iterator[Step]:
         """Each step's own peaks."""
@@ -195,7 +196,7 @@ class _Summary:
             yield Step(
                 step=step,
                 allocated_bytes=max(own.values()),
-                reserved_bytes=reserved[step] or None,
+                reserved_bytes=reserved[step] if self.is_placed else None,
                 phases={str(phase): own.get(str(phase)) for phase in Phase},
             )
 
@@ -206,6 +207,28 @@ class _Summary:
             )
             for op, nbytes in zip(self.schedule.operations, self.live.live_bytes, strict=True)
         )
+
+
+Key = TypeVar("Key")
+
+
+def _most_live(
+    held: Iterable[tuple[Key, Storage, int]], *, replaced: bool = False
+) -> dict[Key, int]:
+    """For each key the most bytes that its storages hold at one time.
+
+    What is made anew in every step or micro-batch counts once; with ``replaced`` also
+    where the old one lives until the operation that makes the new one.
+    """
+    changes: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+    for key, storage, nbytes in held:
+        changes[key].append((storage.born, nbytes))
+        if storage.freed is not None:
+            changes[key].append((storage.freed + (not replaced), -nbytes))
+    return {
+        key: max(accumulate(change for _, change in sorted(events)))
+        for key, events in changes.items()
+    }
 
 
 def _is_activation(storage: Storage) -> bool:

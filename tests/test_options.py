@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import FrozenInstanceError, fields, replace
+from enum import StrEnum
 
 import pytest
 
@@ -91,18 +92,19 @@ def test_options_are_json_values_under_their_own_names() -> None:
     assert values["precision"] == "amp-bf16"
 
 
-def test_by_default_two_training_steps_run_on_cuda() -> None:
-    assert Options().to_dict() == {
-        "mode": "training",
-        "target": "cuda",
-        "precision": None,
-        "optimizer": "adamw",
-        "foreach": None,
-        "fused": None,
-        "set_to_none": True,
-        "clip_grad_norm": None,
-        "accumulate": 1,
-        "steps": 2,
-        "grad": "no_grad",
-        "strict": False,
-    }
+def test_by_default_two_training_steps_run_on_cuda_as_pytorch_itself_would_run_them() -> None:
+    options = Options()
+    assert (options.mode, options.target, options.steps) == (Mode.TRAINING, Target.CUDA, 2)
+    assert (options.optimizer, options.accumulate, options.set_to_none) == ("adamw", 1, True)
+    left_open = ("precision", "foreach", "fused", "clip_grad_norm")
+    assert [getattr(options, name) for name in left_open] == [None] * 4
+    assert options.grad == "no_grad"
+    assert not options.strict
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "name"),
+    [("BF16", Precision, "bf16"), ("CUDA", Target, "cuda"), ("AMP-BF16", Precision, "amp-bf16")],
+)
+def test_a_name_in_capitals_is_near(value: str, kind: type[StrEnum], name: str) -> None:
+    assert nearest(value, [str(member) for member in kind]) == f"; did you mean {name!r}?"

@@ -132,3 +132,16 @@ def test_a_lifetime_that_is_off_by_one_is_refused(
 
     with pytest.raises(InvariantError):
         verify(storage(number, **{end: moved})(schedule))
+
+
+def test_an_unknown_storage_is_an_invariant_error() -> None:
+    with pytest.raises(InvariantError, match="storage 9"):
+        verify(operation(0, allocates=(1, 9))(VALID))
+
+
+@pytest.mark.parametrize("fields", [{"scratch_bytes": -8}, {"step": 7}, {"step": 0}], ids=str)
+def test_scratch_below_zero_and_steps_that_there_are_not_are_refused(
+    fields: dict[str, int],
+) -> None:
+    with pytest.raises(InvariantError):
+        verify(operation(3, **fields)(VALID))

@@ -502,3 +502,19 @@ def test_what_is_given_is_passed_on() -> None:
     assert (report.graphmem, report.torch) == (graphmem.__version__, "2.13.0")
     assert report.device is None
     assert report.fits == {}
+
+
+@pytest.mark.parametrize("category", [Category.GRADIENTS, Category.OPTIMIZER_STATES])
+def test_what_was_there_before_and_is_replaced_counts_once(category: Category) -> None:
+    own = tensor(600, category, module="fc")
+    schedule = build(
+        op({"a1": own}, frees="a0", step=1), op({"a2": own}, frees="a1", step=2), before={"a0": own}
+    )
+    fc = layer_of(report_on(schedule), "fc")
+    assert fc.gradient_bytes + fc.optimizer_bytes == 1024  # 2*512, and not 2048
+
+
+def test_a_gradient_that_is_made_anew_within_a_step_counts_once() -> None:
+    own = tensor(600, Category.GRADIENTS, module="fc")
+    schedule = build(op({"g1": own}), op(frees="g1"), op({"g2": own}), op(frees="g2"))
+    assert layer_of(report_on(schedule), "fc").gradient_bytes == 1024

@@ -3,9 +3,9 @@
 1. The operators of both are aligned by name, in order: what was dispatched is the same,
    a real kernel only calls more.
 2. Within a pair of operators, each predicted result is paired with an allocation of its
-   size; of several the longest-lived, since a result outlives the kernel's scratch.
+   size; of several the one that dies last, since a result outlives the kernel's scratch.
 3. What is left on both sides (tensors made below the dispatcher) is paired by size, in
-   order.
+   order. Common runs are ``difflib``'s: not always the longest common subsequence.
 
 What then has no partner was allocated and not predicted, or the other way round.
 """
@@ -28,7 +28,7 @@ def unmatched(measured: Stream, predicted: Stream) -> tuple[set[int], set[int]]:
     groups = _by_predicted_call(measured, _aligned(measured, predicted))
     for wanted in sorted(missing):
         group = groups.get(predicted.events[wanted].calls[-1], [])
-        found = _longest_lived(measured, group, predicted.events[wanted].nbytes)
+        found = _last_to_die(measured, group, predicted.events[wanted].nbytes)
         if found is not None:
             group.remove(found)
             extra.remove(found)
@@ -61,9 +61,9 @@ def _by_predicted_call(measured: Stream, partners: dict[int, int]) -> dict[int, 
     return groups
 
 
-def _longest_lived(measured: Stream, group: list[int], nbytes: int) -> int | None:
+def _last_to_die(measured: Stream, group: list[int], nbytes: int) -> int | None:
     fitting = [index for index in group if measured.events[index].nbytes == nbytes]
-    return max(fitting, key=lambda index: measured.lives[index], default=None)
+    return max(fitting, key=lambda index: measured.deaths[index], default=None)
 
 
 def _pair_leftovers(

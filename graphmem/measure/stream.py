@@ -25,10 +25,10 @@ class Stream:
 
     events: tuple[Event, ...]
     calls: tuple[str, ...]
-    lives: tuple[int, ...] = field(init=False)
+    deaths: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lives", tuple(_lives(self.events)))
+        object.__setattr__(self, "deaths", tuple(_deaths(self.events)))
 
     def operator(self, event: Event) -> str:
         """The operator on whose behalf memory was taken."""
@@ -59,18 +59,20 @@ class Scratch:
     bytes_at_peak: int
 
 
-def _lives(events: Sequence[Event]) -> list[int]:
-    """For each event that allocates, how many events it lives; 0 for releases."""
-    lives = [0] * len(events)
+def _deaths(events: Sequence[Event]) -> list[int]:
+    """For each event that allocates the index of its release, beyond the end if there is none.
+
+    0 for releases.
+    """
+    deaths = [0] * len(events)
     open_: dict[int, int] = {}
     for index, event in enumerate(events):
         if event.nbytes > 0:
             open_[event.address] = index
-            lives[index] = len(events) - index
+            deaths[index] = len(events)
         elif event.address in open_:
-            born = open_.pop(event.address)
-            lives[born] = index - born
-    return lives
+            deaths[open_.pop(event.address)] = index
+    return deaths
 
 
 def peak_of(events: Sequence[Event], start: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ storage), wherever the originals live: CPU, CUDA or meta. The originals are neve
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +26,9 @@ class StandIns:
 
     def __init__(self, dtype: torch.dtype | None = None) -> None:
         self._dtype = dtype
-        self._tensors: dict[int, Tensor] = {}
-        self._storages: dict[tuple[int, torch.dtype], torch.UntypedStorage] = {}
+        # Weak: a gradient's or a state's stand-in must die when the step lets go of it.
+        self._tensors: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+        self._storages: WeakValueDictionary[Any, torch.UntypedStorage] = WeakValueDictionary()
         self._keep: list[Any] = []  # originals, so that no id is used twice
 
     def of(self, tensor: Tensor) -> Tensor:
@@ -39,9 +41,11 @@ class StandIns:
             self._keep.append(tensor)
         return found
 
-    def known(self, tensor: object) -> Tensor | None:
-        """The stand-in of a tensor if it has one."""
-        return self._tensors.get(id(tensor))
+    def forget(self) -> None:
+        """Let go of everything."""
+        self._tensors.clear()
+        self._storages.clear()
+        self._keep.clear()
 
     def _make(self, tensor: Tensor) -> Tensor:
         with torch.no_grad():
@@ -159,6 +163,7 @@ class Adoption:
             _put_back(vars(module), saved)
         for optimizer, saved in self._optimizers:
             _put_back(vars(optimizer), saved)
+        self.stand_ins.forget()
 
 
 class _Copied:

@@ -64,27 +64,26 @@ def test_a_stream_that_only_releases_has_its_peak_at_the_start() -> None:
     assert peak_of((), start=3) == (3, 0)
 
 
-# -- lives
+# -- deaths
 
 
 @given(streams())
-def test_an_allocation_lives_until_its_address_is_released(stream: tuple[Event, ...]) -> None:
+def test_an_allocation_dies_when_its_address_is_released(stream: tuple[Event, ...]) -> None:
     expected = []
     for index, event in enumerate(stream):
         end = release_of(stream, index)
-        until = len(stream) if end is None else end
-        expected.append(until - index if event.nbytes > 0 else 0)
-    assert Stream(stream, ()).lives == tuple(expected)
+        expected.append(0 if event.nbytes <= 0 else len(stream) if end is None else end)
+    assert Stream(stream, ()).deaths == tuple(expected)
 
 
 def test_an_address_is_used_again_after_its_release() -> None:
     stream = Stream(events((8, 1), (2, 2), (-8, 1), (4, 1), (-2, 2)), ())
-    # 0 to 2; 1 to 4; releases; 3 to the end, which is 5
-    assert stream.lives == (2, 3, 0, 2, 0)
+    # The first dies at 2, the second at 4; the last after the end, which is 5.
+    assert stream.deaths == (2, 4, 0, 5, 0)
 
 
-def test_a_release_of_what_was_there_before_is_nobodys_life() -> None:
-    assert Stream(events((-8, 1), (4, 1)), ()).lives == (0, 1)
+def test_a_release_of_what_was_there_before_is_nobodys_death() -> None:
+    assert Stream(events((-8, 1), (4, 1)), ()).deaths == (0, 2)
 
 
 # -- leaving allocations out

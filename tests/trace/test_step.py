@@ -223,3 +223,18 @@ def test_inputs_are_tensors_specs_texts_and_containers() -> None:
         report = graphmem.analyze(plain_mlp(), inputs, optimizer="sgd", target="cpu")
         assert report.peak.allocated_bytes == expected
         assert report.subject.inputs[0].name == "input"
+
+
+def test_gradients_that_the_step_lets_go_are_no_part_of_the_peak() -> None:
+    model, x = nn.Linear(64, 64, bias=False), torch.zeros(8, 64)
+    clean = graphmem.analyze(model, x, target="cpu", optimizer="sgd").peak.allocated_bytes
+    model(x).mean().backward()
+    after = graphmem.analyze(model, x, target="cpu", optimizer="sgd").peak.allocated_bytes
+    assert after == clean  # 55304 and 38920: 64*64*4 B = 16384 too many
+
+
+def test_saved_bytes_do_not_grow_with_accumulation() -> None:
+    model, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)), torch.zeros(8, 64)
+    one, four = (graphmem.analyze(model, x, target="cpu", accumulate=n) for n in (1, 4))
+    saved = [next(row.saved_bytes for row in r.layers if row.module == "1") for r in (one, four)]
+    assert saved == [8 * 64 * 4, 8 * 64 * 4]
