@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,10 +15,9 @@ from graphmem.options import Mode, Options, Precision, Target, choice
 from graphmem.report import Report
 from graphmem.summary import summarize
 from graphmem.trace.inputs import Call, as_call, info
+from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.reach import reachable
 from graphmem.trace.run import parameter_names, trace_callable, trace_model
-
-Optimizer = str | type[torch.optim.Optimizer] | Callable[[Iterable[nn.Parameter]], Any]
 
 
 def analyze(
@@ -28,7 +27,7 @@ def analyze(
     *,
     mode: str = "training",
     loss: Callable[[Any], Tensor] | None = None,
-    optimizer: Optimizer = "adamw",
+    optimizer: OptimizerChoice = "adamw",
     precision: str | None = None,
     target: str = "cuda",
     foreach: bool | None = None,
@@ -104,7 +103,7 @@ def analyze_call(
     options: Options,
     *,
     loss: Callable[[Any], Tensor] | None = None,
-    optimizer: Optimizer = "adamw",
+    optimizer: OptimizerChoice = "adamw",
     kind: str = "module",
     name: str | None = None,
     timeline: bool = False,
@@ -129,7 +128,7 @@ def graph(
     kwargs: Mapping[str, Any] | None = None,
     *,
     loss: Callable[[Any], Tensor] | None = None,
-    optimizer: Optimizer = "adamw",
+    optimizer: OptimizerChoice = "adamw",
     **options: Any,
 ) -> torch.fx.Graph:
     """The operators of a model's steps as one ``torch.fx.Graph``.
@@ -180,9 +179,8 @@ def record(
         GraphmemError: in one line, if the callable fails.
     """
     options = make_options(mode="training", target=target, steps=steps, strict=strict)
-    parameters = {
-        id(p): p for _, module in reachable(step).modules for p in module.parameters()
-    }.values()
+    found = reachable(step)
+    parameters = {id(p): p for _, module in found.modules for p in module.parameters()}.values()
     subject = _report.Subject(
         kind="callable",
         name=getattr(step, "__qualname__", type(step).__name__),
@@ -190,7 +188,7 @@ def record(
         trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
         inputs=(),
     )
-    schedule = trace_callable(step, options)
+    schedule = trace_callable(step, options, found)
     shown = {"target": str(options.target), "steps": steps, "strict": strict}
     return summarize(schedule, subject, options, shown, torch_version(), timeline)
 
@@ -224,5 +222,5 @@ def _check_supported(options: Options) -> None:
         )
 
 
-def _optimizer_name(optimizer: Optimizer) -> str:
+def _optimizer_name(optimizer: OptimizerChoice) -> str:
     return optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "custom")

@@ -6,6 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from graphmem.commands.arguments import (
+    REPORT_KINDS,
+    add_output,
     add_run,
     add_subject,
     kind_of,
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from graphmem.report import Report
     from graphmem.sources import LoadedSubject
 
-KINDS = {".txt": "table", ".md": "markdown", ".json": "json"}
-
 
 class Analyze:
     """The peak of GPU memory, the moment of the peak, and who holds it, layer by layer."""
@@ -31,9 +31,7 @@ class Analyze:
         add_subject(parser)
         add_run(parser)
         parser.add_argument("--target", default="cuda", help="cuda (default) or cpu")
-        group = parser.add_argument_group("output")
-        group.add_argument("--format", help="table (default), markdown or json")
-        group.add_argument("-o", "--output", metavar="FILE", help="write to .txt, .md or .json")
+        group = add_output(parser, REPORT_KINDS)
         group.add_argument("--depth", type=int, metavar="N", help="depth of the layers' table")
         group.add_argument(
             "--holders", type=int, default=10, metavar="N", help="largest holders to list (10)"
@@ -44,7 +42,7 @@ class Analyze:
 
     def run(self, arguments: argparse.Namespace) -> ExitCode:
         """Analyze and print."""
-        kind = kind_of(arguments.format, arguments.output, KINDS)
+        kind = kind_of(arguments.format, arguments.output, REPORT_KINDS)
         if arguments.timeline and kind != "json":
             raise UsageError("--timeline is part of the JSON report: add --format json")
         report = self._report(arguments)

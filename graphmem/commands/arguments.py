@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from graphmem.sources import InputRequest
 
 
+REPORT_KINDS = {".txt": "table", ".md": "markdown", ".json": "json"}
+"""What a report can be printed as: suffix of a file -> kind."""
+
+
 def add_subject(parser: argparse.ArgumentParser) -> None:
     """SUBJECT and its inputs."""
     parser.add_argument(
@@ -122,6 +126,19 @@ def request_of(arguments: argparse.Namespace, options: Options) -> InputRequest:
         dtype=model_dtype(options),
         labels=options.mode is Mode.TRAINING,
     )
+
+
+def add_output(parser: argparse.ArgumentParser, kinds: dict[str, str]) -> argparse._ArgumentGroup:
+    """``--format`` and ``-o``, of the kinds that a command can print.
+
+    Args:
+        kinds: suffix of a file -> kind.
+    """
+    group = parser.add_argument_group("output")
+    names, suffixes = (", ".join(texts) for texts in (kinds.values(), kinds))
+    group.add_argument("--format", help=f"one of {names} (table)")
+    group.add_argument("-o", "--output", metavar="FILE", help=f"write to a file: {suffixes}")
+    return group
 
 
 def write(text: str, path: str | None) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphmem.commands.arguments import kind_of, write
+from graphmem.commands.arguments import add_output, kind_of, write
 from graphmem.errors import ExitCode, ModelLoadError
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ class SnapshotCommand:
             metavar="SETTINGS",
             help="also replay under other settings, in PyTorch's syntax",
         )
-        parser.add_argument("--format", help="table (default) or json")
-        parser.add_argument("-o", "--output", metavar="FILE", help="write to .txt or .json")
+        add_output(parser, KINDS)
 
     def run(self, arguments: argparse.Namespace) -> ExitCode:
         """Load, replay and print."""

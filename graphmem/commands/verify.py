@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 
 from graphmem.commands.arguments import (
+    REPORT_KINDS,
+    add_output,
     add_run,
     add_subject,
     kind_of,
@@ -14,7 +16,6 @@ from graphmem.commands.arguments import (
 )
 from graphmem.errors import ExitCode, UsageError
 
-KINDS = {".txt": "table", ".md": "markdown", ".json": "json"}
 TOLERANCE_BYTES = 64
 """A smaller difference is that of scalars: a kernel that converts a Python number takes a
 few bytes for it, on the CPU only."""
@@ -35,13 +36,11 @@ class Verify:
             metavar="BYTES",
             help=f"exit with 1 if an unexplained difference is larger ({TOLERANCE_BYTES})",
         )
-        group = parser.add_argument_group("output")
-        group.add_argument("--format", help="table (default), markdown or json")
-        group.add_argument("-o", "--output", metavar="FILE", help="write to .txt, .md or .json")
+        add_output(parser, REPORT_KINDS)
 
     def run(self, arguments: argparse.Namespace) -> ExitCode:
         """Predict, measure and compare."""
-        kind = kind_of(arguments.format, arguments.output, KINDS)
+        kind = kind_of(arguments.format, arguments.output, REPORT_KINDS)
         if arguments.target != "cpu":
             raise UsageError(
                 f"--target {arguments.target}: this version verifies on real CPU tensors only; "

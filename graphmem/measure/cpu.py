@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from graphmem import liveness
 from graphmem.allocator import block_bytes
-from graphmem.analysis import Optimizer, make_options
+from graphmem.analysis import make_options
 from graphmem.errors import UsageError, one_line
 from graphmem.measure.pairing import unmatched
 from graphmem.measure.profile import profiled
@@ -19,6 +19,7 @@ from graphmem.measure.stream import Event, Scratch, Stream, peak_of, scratch_of,
 from graphmem.options import Options, Target
 from graphmem.schedule import Schedule
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
+from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.run import explained, model_dtype, trace_model
 from graphmem.trace.step import Loop
 
@@ -61,7 +62,7 @@ def verify(
     kwargs: Mapping[str, Any] | None = None,
     *,
     loss: Callable[[Any], Tensor] | None = None,
-    optimizer: Optimizer = "adamw",
+    optimizer: OptimizerChoice = "adamw",
     **options: Any,
 ) -> Verification:
     """Run a model's steps for real on the CPU and compare the peak with the prediction.
@@ -82,7 +83,7 @@ def verify_call(
     options: Options,
     *,
     loss: Callable[[Any], Tensor] | None = None,
-    optimizer: Optimizer = "adamw",
+    optimizer: OptimizerChoice = "adamw",
 ) -> Verification:
     """As ``verify``, with resolved options and a call ``(args, kwargs)``."""
     if any(t.is_meta for t in (*model.parameters(), *model.buffers())):

@@ -88,11 +88,11 @@ def _keeps_values(tensor: Tensor) -> bool:
         or isinstance(tensor, nn.Parameter)
     ):
         return False
-    return known.is_small(tensor) and tensor.device.type != "meta" and known_data(tensor)
+    return known.is_small(tensor) and tensor.device.type != "meta" and _has_data(tensor)
 
 
-def known_data(tensor: Tensor) -> bool:
-    """Whether a tensor outside of a trace has data."""
+def _has_data(tensor: Tensor) -> bool:
+    """Whether a tensor outside of a trace has data, on whatever device."""
     return tensor.device.type != "cpu" or known.is_real(tensor)
 
 

@@ -57,6 +57,12 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(item)
 
 
+def parts_in(value: Any) -> Iterator[Tensor]:
+    """The tensors that own the bytes of all tensors in a nested value."""
+    for tensor in tensors_in(value):
+        yield from strided_parts(tensor)
+
+
 def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:
     """The tensors that own a tensor's bytes: itself, or a sparse one's indices and values."""
     if tensor.layout is torch.strided:

@@ -112,11 +112,10 @@ class Ledger:
 
     def entries_of(self, value: object) -> Iterator[Entry]:
         """The entries of all tensors in a nested value that the ledger has."""
-        for tensor in known.tensors_in(value):
-            for part in known.strided_parts(tensor):
-                entry = self.find(part)
-                if entry is not None:
-                    yield entry
+        for part in known.parts_in(value):
+            entry = self.find(part)
+            if entry is not None:
+                yield entry
 
     def enter(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -118,31 +118,29 @@ def _mark(error: Exception, path: str, module: nn.Module) -> None:
         error.__graphmem_module__ = (path, type(module).__name__)  # type: ignore[attr-defined]
 
 
-def all_tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in anything a module may return: containers, dataclasses, model outputs."""
-    for leaf in leaves(value):
-        if isinstance(leaf, Tensor):
-            yield leaf
+def all_tensors(value: Any, depth: int = 8) -> Iterator[Tensor]:
+    """The tensors in anything a module may return.
+
+    Containers, dataclasses, model outputs and other plain objects, nested ``depth`` deep.
+    """
+    if isinstance(value, Tensor):
+        yield value
+    elif depth:
+        for item in _items(value):
+            yield from all_tensors(item, depth - 1)
 
 
-def leaves(value: Any, depth: int = 8) -> Iterator[Any]:
-    """What is in nested containers and plain objects with attributes."""
-    if isinstance(value, Tensor) or depth == 0:
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from leaves(item, depth - 1)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from leaves(item, depth - 1)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            yield from leaves(getattr(value, name, None), depth - 1)
-    elif hasattr(value, "__dict__") and not isinstance(value, type | nn.Module | Callable):
-        for item in vars(value).values():
-            yield from leaves(item, depth - 1)
-    else:
-        yield value
+def _items(value: Any) -> Iterable[Any]:
+    """What a container or a plain object holds."""
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    if hasattr(value, "__dataclass_fields__"):
+        return (getattr(value, name, None) for name in value.__dataclass_fields__)
+    if hasattr(value, "__dict__") and not isinstance(value, type | nn.Module | Callable):
+        return list(vars(value).values())
+    return ()
 
 
 def category_of(tensor: Tensor) -> Category:

@@ -173,11 +173,10 @@ class Recorder(TorchDispatchMode):
     def _keep_foreign(self, call: Dispatched) -> None:
         """Before an operator writes on the user's own memory, keep what is there."""
         for position in call.operator.written:
-            for tensor in known.tensors_in(call.argument(position)):
-                for part in known.strided_parts(tensor):
-                    entry = self.ledger.find(part)
-                    if entry is not None and entry.foreign and entry.known:
-                        self.overwritten.keep(entry.id, part)
+            for part in known.parts_in(call.argument(position)):
+                entry = self.ledger.find(part)
+                if entry is not None and entry.foreign and entry.known:
+                    self.overwritten.keep(entry.id, part)
 
     def _moment(self, operator: Operator) -> Moment:
         """Where in the run the operator comes."""
@@ -208,10 +207,9 @@ class Recorder(TorchDispatchMode):
     def _inputs(self, call: Dispatched) -> list[Entry]:
         """The entries of all tensors in arguments, entering the ones never seen before."""
         found: list[Entry] = []
-        for tensor in known.tensors_in(call.arguments):
-            for part in known.strided_parts(tensor):
-                entry = self.ledger.find(part)
-                found.append(entry if entry is not None else self.stray(part))
+        for part in known.parts_in(call.arguments):
+            entry = self.ledger.find(part)
+            found.append(entry if entry is not None else self.stray(part))
         return found
 
     def stray(self, tensor: Tensor, target: str = "torch.tensor") -> Entry:
@@ -229,19 +227,18 @@ class Recorder(TorchDispatchMode):
         """Enter the new storages of a result, and return them."""
         allocated = []
         accumulated = moment.node is not None and accumulates(moment.node)
-        for tensor in known.tensors_in(result):
-            for part in known.strided_parts(tensor):
-                entry = self.ledger.find(part)
-                if entry is None:
-                    entry = self._enter(part, call.operator.name, moment)
-                    entry.known = known.is_real(part) and all(e.known for e in inputs)
-                    entry.host = bool(inputs) and all(e.host for e in inputs)
-                    entry.compared = optimizer_values.comparison(call.operator.name, call.args)
-                    allocated.append(entry)
-                entry.node = moment.number
-                if accumulated:
-                    entry.claim(Category.GRADIENTS)
-                    entry.module = moment.place.module
+        for part in known.parts_in(result):
+            entry = self.ledger.find(part)
+            if entry is None:
+                entry = self._enter(part, call.operator.name, moment)
+                entry.known = known.is_real(part) and all(e.known for e in inputs)
+                entry.host = bool(inputs) and all(e.host for e in inputs)
+                entry.compared = optimizer_values.comparison(call.operator.name, call.args)
+                allocated.append(entry)
+            entry.node = moment.number
+            if accumulated:
+                entry.claim(Category.GRADIENTS)
+                entry.module = moment.place.module
         return allocated
 
     def _workspace(self, call: Dispatched, moment: Moment) -> list[Entry]:

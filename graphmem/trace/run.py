@@ -20,7 +20,7 @@ from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.inputs import Call, named, replace, stand_in
 from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.place import is_user_file, short_path
-from graphmem.trace.reach import reachable
+from graphmem.trace.reach import Found, reachable
 from graphmem.trace.session import Session
 from graphmem.trace.step import Loop, Loss
 
@@ -112,12 +112,17 @@ def _steps(
     return schedule
 
 
-def trace_callable(step: Callable[[], Any], options: Options) -> Schedule:
+def trace_callable(
+    step: Callable[[], Any], options: Options, found: Found | None = None
+) -> Schedule:
     """Run the user's own step on hollow tensors; see ``graphmem.record``.
 
     What a step returns stays referenced until the next one returns.
+
+    Args:
+        found: what ``reachable(step)`` gave, if it was asked already.
     """
-    found = reachable(step)
+    found = reachable(step) if found is None else found
     returned: list[Any] = [None]
 
     def once() -> None:
