@@ -1,0 +1,67 @@
+"""The table of GPUs, ``gpus.csv`` in this package, as ``Gpu`` objects.
+
+Its columns, and where they are from:
+
+- ``capacity``: ``total_memory`` of ``torch.cuda.get_device_properties``, as the public report
+  in ``capacity_source`` prints it: exact (``B``), in whole ``MiB`` (a print of the properties,
+  the first line of Ultralytics's programs), or with two decimals of a ``GiB`` (an
+  out-of-memory message). A GPU without such a report is not in the table.
+- ``multiprocessors``, ``l2_cache_kib``, ``sm_clock_mhz`` (the boost clock, which
+  ``cudaDevAttrClockRate`` gives) and ``memory_clock_mhz``: NVIDIA's data sheets and
+  architecture white papers, and the data base of TechPowerUp.
+- ``compute_capability``: https://developer.nvidia.com/cuda-gpus.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from importlib import resources
+
+from graphmem.devices.context import context_of
+from graphmem.devices.gpu import Gpu
+
+_UNITS = {"B": (1, 0), "MiB": (1 << 20, 1 << 20), "GiB": (1 << 30, (1 << 30) // 200)}
+"""Unit -> its bytes, and how far the printed number may be from the true one (0.005 GiB)."""
+
+
+def load_gpus() -> tuple[Gpu, ...]:
+    """Every GPU of the table, in its order."""
+    table = resources.files("graphmem.devices").joinpath("gpus.csv")
+    with table.open(encoding="utf-8", newline="") as file:
+        return tuple(map(_gpu, csv.DictReader(file)))
+
+
+def _gpu(row: Mapping[str, str]) -> Gpu:
+    major, minor = map(int, row["compute_capability"].split("."))
+    capacity, error = _capacity(row["capacity"])
+    context, source = context_of(_model(row["name"]), (major, minor))
+    return Gpu(
+        name=row["name"],
+        compute_capability=(major, minor),
+        capacity_bytes=capacity,
+        multiprocessors=int(row["multiprocessors"]),
+        l2_cache_bytes=int(row["l2_cache_kib"]) * 1024,
+        sm_clock_khz=int(row["sm_clock_mhz"]) * 1000,
+        memory_clock_khz=int(row["memory_clock_mhz"]) * 1000,
+        context_bytes=context,
+        context_source=source,
+        full_name=row["full_name"],
+        aliases=tuple(filter(None, row["aliases"].split("|"))),
+        kind=row["kind"],
+        capacity_source=row["capacity_source"],
+        capacity_error_bytes=error,
+    )
+
+
+def _capacity(text: str) -> tuple[int, int]:
+    """The bytes of ``79.25 GiB``, and how far they may be from the true ones."""
+    number, unit = text.split()
+    size, error = _UNITS[unit]
+    whole, _, decimals = number.partition(".")
+    return int(whole + decimals) * size // 10 ** len(decimals), error
+
+
+def _model(name: str) -> str:
+    """A name without its memory and form: ``A100`` of ``A100-PCIe-80GB``."""
+    return name.split("-")[0]
