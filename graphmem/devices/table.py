@@ -27,9 +27,8 @@ _UNITS = {"B": (1, 0), "MiB": (1 << 20, 1 << 20), "GiB": (1 << 30, (1 << 30) // 
 
 def load_gpus() -> tuple[Gpu, ...]:
     """Every GPU of the table, in its order."""
-    table = resources.files("graphmem.devices").joinpath("gpus.csv")
-    with table.open(encoding="utf-8", newline="") as file:
-        return tuple(map(_gpu, csv.DictReader(file)))
+    text = resources.files("graphmem").joinpath("devices/gpus.csv").read_text("utf-8")
+    return tuple(map(_gpu, csv.DictReader(text.splitlines())))
 
 
 def _gpu(row: Mapping[str, str]) -> Gpu:
