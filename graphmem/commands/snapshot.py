@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,17 @@ from graphmem.errors import ExitCode, ModelLoadError
 
 if TYPE_CHECKING:
     from graphmem.allocator import AllocatorSettings
-    from graphmem.snapshots import DeviceReplay, DeviceTrace, Snapshot
+    from graphmem.snapshots import DeviceReplay, DeviceTrace, Holder, Moment, Room, Snapshot
 
 KINDS = {".txt": "table", ".json": "json"}
 
 
+MOST_HOLDERS = 100
+"""How many of the largest blocks the JSON lists."""
+
+
 class SnapshotCommand:
-    """A recorded CUDA memory snapshot: its peaks, and its replay through the allocator."""
+    """A recorded CUDA memory snapshot: its peaks, who holds them, and its replay."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's arguments."""
@@ -29,7 +34,10 @@ class SnapshotCommand:
             metavar="SETTINGS",
             help="also replay under other settings, in PyTorch's syntax",
         )
-        add_output(parser, KINDS)
+        group = add_output(parser, KINDS)
+        group.add_argument(
+            "--holders", type=int, default=10, metavar="N", help="largest holders to list (10)"
+        )
 
     def run(self, arguments: argparse.Namespace) -> ExitCode:
         """Load, replay and print."""
@@ -46,19 +54,34 @@ class SnapshotCommand:
                 f"{arguments.file}: no events were recorded; call "
                 "torch.cuda.memory._record_memory_history() before the code of interest"
             )
-        write(rendered({"devices": devices}, arguments.file, kind), arguments.output)
+        text = rendered({"devices": devices}, arguments.file, kind, arguments.holders)
+        write(text, arguments.output)
         return ExitCode.OK
 
 
 def _device(
     snapshot: Snapshot, trace: DeviceTrace, other: AllocatorSettings | None
 ) -> dict[str, Any]:
-    from graphmem.snapshots import replay_device
+    from graphmem.snapshots import has_segments, peak_moment, replay_device
 
-    values = _replayed(replay_device(trace, snapshot.settings))
+    if not has_segments(trace):
+        return _not_replayed(trace, peak_moment(trace, snapshot.settings))
+    replay = replay_device(trace, snapshot.settings)
+    values = _replayed(replay)
     if other is not None:
         values["under_other_settings"] = _under(snapshot, trace, other)
-    return values
+    return values | _at_peak(peak_moment(trace, snapshot.settings, replay.peak_event))
+
+
+def _not_replayed(trace: DeviceTrace, moment: Moment) -> dict[str, Any]:
+    """A file without segments tells of blocks alone."""
+    return {
+        "device": trace.device,
+        "events": len(trace.entries),
+        "recorded": {"allocated_bytes": moment.allocated, "reserved_bytes": None},
+        "replayed": None,
+        "mismatches": [],
+    } | _at_peak(moment)
 
 
 def _replayed(replay: DeviceReplay) -> dict[str, Any]:
@@ -87,4 +110,50 @@ def _under(snapshot: Snapshot, trace: DeviceTrace, other: AllocatorSettings) -> 
     return {
         "allocated_bytes": stats.allocated.peak,
         "reserved_bytes": stats.reserved.peak,
+    }
+
+
+# -- the peak
+
+
+def _at_peak(moment: Moment) -> dict[str, Any]:
+    """Who holds the bytes, and how fragmented the segments are; they add up."""
+    parts = moment.fragmentation
+    return {
+        "peak": {"event": moment.event, "allocated_bytes": moment.allocated},
+        "holders": [_holder(holder) for holder in moment.holders[:MOST_HOLDERS]],
+        "call_sites": [
+            {"bytes": s.nbytes, "blocks": s.blocks, "older": s.older} | asdict(s.site)
+            for s in moment.call_sites
+        ],
+        "fragmentation": None
+        if parts is None
+        else {
+            "small": _room(parts.small),
+            "large": _room(parts.large),
+            "total": _room(parts.total),
+        },
+    }
+
+
+def _holder(holder: Holder) -> dict[str, Any]:
+    return {
+        "bytes": holder.nbytes,
+        "requested_bytes": holder.requested,
+        **asdict(holder.site),
+        "born": holder.born,
+        "freed": holder.freed,
+    }
+
+
+def _room(room: Room) -> dict[str, int]:
+    return {
+        "reserved_bytes": room.reserved,
+        "allocated_bytes": room.allocated,
+        "requested_bytes": room.requested,
+        "slack_bytes": room.slack,
+        "pending_bytes": room.pending,
+        "free_in_split_segments_bytes": room.free_in_split,
+        "free_segments_bytes": room.free_segments,
+        "largest_free_block_bytes": room.largest_free,
     }

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import textwrap
-from collections.abc import Sequence
-
-from tabulate import SEPARATING_LINE, DataRow, Line, TableFormat, tabulate
-
 from graphmem.as_text import format_bytes, format_share
 from graphmem.render.bars import bar
 from graphmem.render.columns import BYTES_WIDTH, GAP, layer_cells
@@ -20,6 +13,7 @@ from graphmem.render.facts import (
     peak_size,
     unknown_item,
 )
+from graphmem.render.grid import grid, screen_width, wrap
 from graphmem.render.holders import holder_cells
 from graphmem.render.rows import (
     BreakdownRows,
@@ -31,25 +25,8 @@ from graphmem.render.rows import (
 )
 from graphmem.report import Report
 
-_LEAST_WIDTH = 40
-_MOST_WIDTH = 160
 _MOST_BAR = 60
 _LABEL = 10
-
-_FORMAT = TableFormat(
-    lineabove=None,
-    linebelowheader=Line("", "─", " " * GAP, ""),
-    linebetweenrows=None,
-    linebelow=None,
-    headerrow=DataRow("", " " * GAP, ""),
-    datarow=DataRow("", " " * GAP, ""),
-    padding=0,
-    with_header_hide=None,
-)
-"""Columns and two rules. The headers are a row: tabulate would widen their columns by two."""
-
-_TOGETHER = re.compile(r"(?<=\d) (?=[KMGTP]?i?B\b)|(?<=\d,) (?=\d)")
-"""The spaces within ``1.50 GiB`` and ``f32[8, 1024]``, where no line is to be broken."""
 
 
 def as_text(
@@ -67,11 +44,9 @@ def as_text(
     Raises:
         UsageError: a depth below 1, or a negative number of holders.
     """
-    if width is None:
-        width = min(shutil.get_terminal_size().columns, _MOST_WIDTH)
-    width = max(width, _LEAST_WIDTH)
+    width = screen_width(width)
     sections = (
-        _wrap(f"{peak_size(report)}, {peak_moment(report)}".rstrip(", "), width),
+        wrap(f"{peak_size(report)}, {peak_moment(report)}".rstrip(", "), width),
         _facts(report, width),
         _breakdown(breakdown_rows(report), width),
         _layers(layer_rows(report, depth), width),
@@ -84,7 +59,7 @@ def as_text(
 def _facts(report: Report, width: int) -> list[str]:
     lines: list[str] = []
     for label, text in facts(report):
-        lines += _wrap(text, width, first=label.ljust(_LABEL), later=" " * _LABEL)
+        lines += wrap(text, width, first=label.ljust(_LABEL), later=" " * _LABEL)
     return lines
 
 
@@ -101,9 +76,9 @@ def _breakdown(table: BreakdownRows, width: int) -> list[str]:
     total = ("total", *_share(table.total, table.total), "")
     shown = 4 if room > 0 else 3  # a narrow table has no bars
     cells = [row[:shown] for row in (headers, *rows, total)]
-    lines = _grid(cells[0], cells[1:-1], cells[-1], ("left", "right", "right", "left")[:shown])
+    lines = grid(cells[0], cells[1:-1], cells[-1], ("left", "right", "right", "left")[:shown])
     empty = ", ".join(map(category_name, table.empty))
-    return [*lines, *_wrap(f"nothing in {empty}" if empty else "", width)]
+    return [*lines, *wrap(f"nothing in {empty}" if empty else "", width)]
 
 
 def _share(size: int, whole: int) -> tuple[str, str]:
@@ -115,9 +90,9 @@ def _layers(layers: LayerRows, width: int) -> list[str]:
     headers = [column.header for column in cells.columns]
     align = [column.align for column in cells.columns]
     return [
-        *_wrap(layers_title(layers), width),
+        *wrap(layers_title(layers), width),
         "",
-        *_grid(headers, cells.rows, cells.total, align),
+        *grid(headers, cells.rows, cells.total, align),
     ]
 
 
@@ -129,40 +104,12 @@ def _holders(holders: HolderRows, width: int) -> list[str]:
     return [
         "Largest holders at the peak",
         "",
-        *_grid(cells.headers, cells.rows, cells.total, align),
+        *grid(cells.headers, cells.rows, cells.total, align),
     ]
 
 
 def _unknown(report: Report, width: int) -> list[str]:
     lines: list[str] = []
     for item in report.unknown:
-        lines += _wrap(unknown_item(item), width, first="- ", later="  ")
+        lines += wrap(unknown_item(item), width, first="- ", later="  ")
     return ["Not known, and what was assumed instead", "", *lines] if lines else []
-
-
-def _grid(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    total: Sequence[str],
-    align: Sequence[str],
-) -> list[str]:
-    """The lines of a table, with a rule above its total."""
-    text: str = tabulate(
-        [headers, SEPARATING_LINE, *rows, SEPARATING_LINE, total],
-        tablefmt=_FORMAT,
-        colalign=align,
-        disable_numparse=True,
-    )
-    return [line.rstrip() for line in text.split("\n")]
-
-
-def _wrap(text: str, width: int, first: str = "", later: str = "") -> list[str]:
-    """The text in lines of at most ``width``, numbers and their units kept together."""
-    lines = textwrap.wrap(
-        _TOGETHER.sub("\N{NO-BREAK SPACE}", text),
-        width,
-        initial_indent=first,
-        subsequent_indent=later,
-        break_on_hyphens=False,
-    )
-    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]

@@ -74,7 +74,8 @@ def _field(holder: Any, key: str, kind: type | tuple[type, ...], default: Any = 
 def _size(holder: Any, key: str, default: Any = None) -> int:
     value: int = _field(holder, key, int, default)
     if not 0 <= value < 1 << 64:
-        raise ModelLoadError(f"{key!r} is {value}: no address or number of bytes")
+        shown = value if value.bit_length() <= 128 else "a number of many digits"
+        raise ModelLoadError(f"{key!r} is {shown}: no address or number of bytes")
     return value
 
 
@@ -86,9 +87,9 @@ def _snapshot(content: Any, nbytes: int) -> Snapshot:
     if len(traces) > MAX_DEVICES:
         raise ModelLoadError(f"{len(traces)} devices")
     _check_size([*traces, *(_field(item, "blocks", list) for item in items)], nbytes)
-    rows = [_row(item) for item in items]
-    count = max([len(traces), *(row.device + 1 for row in rows)])
     frames = _Frames()
+    rows = [_row(item, frames) for item in items]
+    count = max([len(traces), *(row.device + 1 for row in rows)])
     devices = tuple(
         _device(device, traces[device] if device < len(traces) else [], rows, frames)
         for device in range(count)
@@ -108,11 +109,12 @@ def _check_size(lists: list[Any], nbytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A segment, the device that it is on, and whether it is of the ordinary pools."""
+    """A segment, its device, whether it is of the ordinary pools, its blocks' stacks."""
 
     device: int
     public: bool
     segment: Segment
+    stacks: dict[int, tuple[Frame, ...]]
 
 
 def _device(device: int, trace: Any, rows: list[_Row], frames: _Frames) -> DeviceTrace:
@@ -120,7 +122,8 @@ def _device(device: int, trace: Any, rows: list[_Row], frames: _Frames) -> Devic
     private = [row.segment for row in own if not row.public]
     public = sorted((row.segment for row in own if row.public), key=lambda s: s.address)
     entries = (entry for entry in _entries(trace, frames) if not _lies_in(entry, private))
-    return DeviceTrace(device, tuple(entries), tuple(public), len(private))
+    stacks = {address: stack for row in own if row.public for address, stack in row.stacks.items()}
+    return DeviceTrace(device, tuple(entries), tuple(public), len(private), stacks)
 
 
 def _lies_in(entry: Entry, segments: list[Segment]) -> bool:
@@ -130,12 +133,19 @@ def _lies_in(entry: Entry, segments: list[Segment]) -> bool:
 # -- segments
 
 
-def _row(item: Any) -> _Row:
+def _row(item: Any, frames: _Frames) -> _Row:
     device = _size(item, "device")
     if device >= MAX_DEVICES:
         raise ModelLoadError(f"a segment of device {device}")
     pool = _field(item, "segment_pool_id", (tuple, list), _PUBLIC_POOL)
-    return _Row(device, tuple(pool) == _PUBLIC_POOL, _segment(item))
+    segment = _segment(item)
+    blocks = zip(segment.pieces, item["blocks"], strict=True)
+    stacks = {
+        piece.address: frames.stack(lines)
+        for piece, block in blocks
+        if piece.state is not State.FREE and (lines := _field(block, "frames", list, []))
+    }
+    return _Row(device, tuple(pool) == _PUBLIC_POOL, segment, stacks)
 
 
 def _segment(item: Any) -> Segment:
@@ -182,8 +192,23 @@ class _Frames:
         return known
 
     def _line(self, line: Any) -> Frame:
-        key = (_field(line, "filename", str), _field(line, "line", int), _field(line, "name", str))
-        return self._lines.setdefault(key, Frame(*key))
+        key = (_field(line, "filename", str), _line_number(line), _field(line, "name", str))
+        known = self._lines.get(key)
+        if known is None:
+            known = self._lines[key] = Frame(_printable(key[0]), key[1], _printable(key[2]))
+        return known
+
+
+def _line_number(line: Any) -> int:
+    number: int = _field(line, "line", int)
+    if abs(number) >= 1 << 31:  # an int of C, -1 where Python does not know it
+        raise ModelLoadError("'line' is no number of a line")
+    return number
+
+
+def _printable(text: str) -> str:
+    """The text without what would steer a terminal, or can't be written as UTF-8."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _entries(trace: Any, frames: _Frames) -> Iterator[Entry]:
@@ -218,12 +243,17 @@ def _settings(recorded: Any) -> AllocatorSettings:
     return replace(
         base,
         max_split_bytes=limit if limit > 0 else None,
-        garbage_collection_threshold=float(
-            _field(recorded, "garbage_collection_threshold", (int, float), 0)
-        ),
+        garbage_collection_threshold=_threshold(recorded),
         expandable_segments=_field(recorded, "expandable_segments", bool, False),
         roundup_power2_divisions=_divisions(divisions) or base.roundup_power2_divisions,
     )
+
+
+def _threshold(recorded: Any) -> float:
+    value: float = _field(recorded, "garbage_collection_threshold", (int, float), 0.0)
+    if not 0 <= value <= 1:
+        raise ModelLoadError("'garbage_collection_threshold' is no share of the memory")
+    return float(value)
 
 
 def _from_text(text: str) -> AllocatorSettings:

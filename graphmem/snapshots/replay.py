@@ -54,7 +54,10 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReplay:
-    """A replay beside the record. Peaks in bytes; ``start_bytes`` stood there before."""
+    """A replay beside the record. Peaks in bytes; ``start_bytes`` stood there before.
+
+    ``peak_event`` is the first event with the most allocated bytes; None: the start.
+    """
 
     device: int
     events: int
@@ -64,11 +67,17 @@ class DeviceReplay:
     recorded_reserved_bytes: int
     replayed_allocated_bytes: int
     replayed_reserved_bytes: int
+    peak_event: int | None
     mismatches: tuple[Mismatch, ...]
 
     def count(self, kind: Kind) -> int:
         """How many mismatches there are of a kind."""
         return sum(mismatch.kind is kind for mismatch in self.mismatches)
+
+
+def has_segments(trace: DeviceTrace) -> bool:
+    """Whether the trace tells of segments: what a replay is compared with."""
+    return bool(trace.segments) or any(entry.action in _DRIVER for entry in trace.entries)
 
 
 def replay_device(trace: DeviceTrace, settings: AllocatorSettings) -> DeviceReplay:
@@ -77,13 +86,16 @@ def replay_device(trace: DeviceTrace, settings: AllocatorSettings) -> DeviceRepl
     Raises:
         ModelLoadError: if the trace has no segments, or contradicts itself.
     """
-    taken = any(entry.action in _DRIVER for entry in trace.entries)
-    if trace.entries and not trace.segments and not taken:
+    if trace.entries and not has_segments(trace):
         raise ModelLoadError(f"device {trace.device}: the trace has no segments to compare with")
     start = starting_segments(trace, settings)
-    player = _Player(settings, start)
+    player = Player(settings, start)
+    allocated = player.allocator.stats.allocated
+    highest, peak_event = allocated.peak, None
     for index, entry in enumerate(trace.entries):
         player.play(index, entry)
+        if allocated.current > highest:
+            highest, peak_event = allocated.current, index
     player.finish(len(trace.entries), trace.segments)
     stats = player.allocator.stats
     return DeviceReplay(
@@ -95,12 +107,13 @@ def replay_device(trace: DeviceTrace, settings: AllocatorSettings) -> DeviceRepl
         recorded_reserved_bytes=recorded_reserved(trace, start),
         replayed_allocated_bytes=stats.allocated.peak,
         replayed_reserved_bytes=stats.reserved.peak,
+        peak_event=peak_event,
         mismatches=tuple(player.mismatches),
     )
 
 
-class _Player:
-    """The model beside the record: blocks by their recorded address."""
+class Player:
+    """The model beside the record. ``live``: the blocks in use, by their recorded address."""
 
     def __init__(self, settings: AllocatorSettings, start: tuple[Segment, ...]) -> None:
         self.driver = RecordedDriver()
@@ -108,12 +121,12 @@ class _Player:
         self.allocator.restore(start)
         self.mismatches: list[Mismatch] = []
         self._asked: list[Entry] = []
-        self._live: dict[int, Block] = {}
+        self.live: dict[int, Block] = {}
         for segment in start:
             for piece in segment.pieces:
                 block = self.allocator.at(piece.address)
                 if block is not None:
-                    self._live[piece.address] = block
+                    self.live[piece.address] = block
 
     def play(self, index: int, entry: Entry) -> None:
         """One event."""
@@ -125,7 +138,7 @@ class _Player:
                 self.allocator.free(self._known(entry), pending=True)
             case Action.FREE_COMPLETED:
                 self.allocator.complete(self._known(entry))
-                del self._live[entry.address]
+                del self.live[entry.address]
             case _:
                 self._asked.append(entry)
 
@@ -149,7 +162,7 @@ class _Player:
             self._differs(index, Kind.DECISION, entry.size, difference)
         if block is None:
             return
-        self._live[entry.address] = block
+        self.live[entry.address] = block
         if block.address != entry.address:
             difference = f"{entry.address:#x} recorded, {block.address:#x} replayed"
             self._differs(index, Kind.ADDRESS, entry.size, difference)
@@ -180,7 +193,7 @@ class _Player:
             self._differs(index, Kind.DECISION, 0, difference)
 
     def _known(self, entry: Entry) -> Block:
-        block = self._live.get(entry.address)
+        block = self.live.get(entry.address)
         if block is None:
             raise ModelLoadError(f"{entry.action} at {entry.address:#x}, where nothing lives")
         return block

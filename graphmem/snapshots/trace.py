@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum, unique
 
 from graphmem.allocator import AllocatorSettings, Segment
@@ -28,7 +29,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A line of a stack."""
+    """A line of a stack; its texts hold nothing that a terminal would not print."""
 
     file: str
     line: int
@@ -55,12 +56,15 @@ class DeviceTrace:
 
     ``private_segments``: how many there are of CUDA graphs' and other private pools; they
     and their events are left out, since they never mix with the ordinary pools.
+    ``stacks``: where the blocks in use at the end were asked for, by address; they tell it of
+    blocks that are older than the trace.
     """
 
     device: int
     entries: tuple[Entry, ...]
     segments: tuple[Segment, ...]
     private_segments: int = 0
+    stacks: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
