@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphmem import devices
 from graphmem import report as _report
 from graphmem.allocator import parse_alloc_conf
 from graphmem.errors import UsageError
@@ -39,6 +40,7 @@ def analyze(
     grad: str = "no_grad",
     strict: bool = False,
     alloc_conf: str | None = None,
+    device: str | None = None,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of a model's training step or inference, before anything runs.
@@ -68,6 +70,8 @@ def analyze(
         strict: refuse what would have to be assumed.
         alloc_conf: the caching allocator's settings in PyTorch's own syntax, such as
             ``"expandable_segments:True"``.
+        device: the GPU, such as ``"A100-80GB"`` (``graphmem devices`` lists them); it decides
+            which kernels run.
         timeline: list every operation in ``report.timeline``.
 
     Returns:
@@ -90,6 +94,7 @@ def analyze(
         grad=grad,
         strict=strict,
         alloc_conf=alloc_conf,
+        device=device,
     )
     call = as_call(inputs, kwargs)
     return analyze_call(
@@ -109,7 +114,6 @@ def analyze_call(
     timeline: bool = False,
 ) -> Report:
     """As ``analyze``, with resolved options and a call ``(args, kwargs)``."""
-    _check_supported(options)
     parameters = list(model.parameters())
     counts = (
         sum(p.numel() for p in parameters),
@@ -141,7 +145,6 @@ def graph(
         GraphmemError: in one line, if an argument or the model can't be used.
     """
     resolved = make_options(**{**options, "optimizer": _optimizer_name(optimizer)})
-    _check_supported(resolved)
     call = as_call(inputs, kwargs)
     built = trace_model(model, call, resolved, loss, optimizer, graph=True).graph
     assert built is not None  # it was asked for
@@ -159,6 +162,8 @@ def record(
     *,
     target: str = "cuda",
     strict: bool = False,
+    alloc_conf: str | None = None,
+    device: str | None = None,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of any callable that runs the user's own loop.
@@ -173,12 +178,21 @@ def record(
         steps: how many times.
         target: as for ``analyze``.
         strict: refuse what would have to be assumed.
+        alloc_conf: as for ``analyze``.
+        device: as for ``analyze``.
         timeline: list every operation in ``report.timeline``.
 
     Raises:
         GraphmemError: in one line, if the callable fails.
     """
-    options = make_options(mode="training", target=target, steps=steps, strict=strict)
+    options = make_options(
+        mode="training",
+        target=target,
+        steps=steps,
+        strict=strict,
+        alloc_conf=alloc_conf,
+        device=device,
+    )
     found = reachable(step)
     parameters = {id(p): p for _, module in found.modules for p in module.parameters()}.values()
     subject = _report.Subject(
@@ -189,7 +203,8 @@ def record(
         inputs=(),
     )
     schedule = trace_callable(step, options, found)
-    shown = {"target": str(options.target), "steps": steps, "strict": strict}
+    told = ("target", "steps", "strict", "alloc_conf", "device", "headroom")
+    shown = {name: value for name, value in options.to_dict().items() if name in told}
     return summarize(schedule, subject, options, shown, torch_version(), timeline)
 
 
@@ -209,17 +224,9 @@ def make_options(**values: Any) -> Options:
         if values.get(name, 1) < 1:
             raise UsageError(f"{name} must be 1 or more, not {values[name]}")
     parse_alloc_conf(values.get("alloc_conf") or "")
+    if values.get("device") is not None:
+        values["device"] = devices.find(values["device"]).name
     return Options(**values)
-
-
-def _check_supported(options: Options) -> None:
-    if options.precision in (Precision.AMP_BF16, Precision.AMP_FP16) and (
-        options.target is Target.CUDA
-    ):
-        raise UsageError(
-            f"precision {options.precision}: autocast is modelled for --target cpu only in this "
-            "version; bf16 and fp16 convert the model on either target"
-        )
 
 
 def _optimizer_name(optimizer: OptimizerChoice) -> str:

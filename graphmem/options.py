@@ -44,7 +44,8 @@ class Options:
 
     ``precision`` None keeps the model's own dtype. ``foreach`` and ``fused`` None leave
     the choice to PyTorch's own default on the target. ``alloc_conf`` is PyTorch's own text
-    (``PYTORCH_ALLOC_CONF``), None for its defaults.
+    (``PYTORCH_ALLOC_CONF``), None for its defaults. ``device`` is a GPU's name in
+    ``graphmem.devices``, None if none was named; ``headroom`` bytes of it are to stay free.
     """
 
     mode: Mode = Mode.TRAINING
@@ -60,6 +61,8 @@ class Options:
     grad: str = "no_grad"  # of an inference: no_grad, inference_mode or enabled
     strict: bool = False
     alloc_conf: str | None = None
+    device: str | None = None
+    headroom: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""

@@ -136,6 +136,16 @@ class TimelinePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Kernel:
+    """Which of several kernels ``calls`` calls of an operator run, and why."""
+
+    op: str
+    kernel: str
+    why: str
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownItem:
     """What could not be known and what was assumed instead."""
 
@@ -169,6 +179,7 @@ class Report:
     device: Mapping[str, Any] | None = None
     timeline: tuple[TimelinePoint, ...] | None = None
     fits: Mapping[str, Any] = field(default_factory=dict)
+    kernels: tuple[Kernel, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, schema ``graphmem.report/1``."""
@@ -191,6 +202,7 @@ class Report:
             "idle_bytes": self.idle_bytes,
             "last_use_peak_bytes": self.last_use_peak_bytes,
             "fits": dict(self.fits),
+            "kernels": [asdict(kernel) for kernel in self.kernels],
             "unknown": [asdict(item) for item in self.unknown],
         }
         if self.timeline is not None:

@@ -80,6 +80,11 @@ class Storage:
     name: str | None = None
 
 
+Scratch = tuple[tuple[int, ...], ...]
+"""What a kernel allocates for itself: stages one after another, each of blocks (requested
+bytes) that are alive together, in the order in which they are allocated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operator call. Numbers in the tuples are ``Storage.id``."""
@@ -94,7 +99,12 @@ class Operation:
     writes: tuple[int, ...] = ()
     allocates: tuple[int, ...] = ()
     frees: tuple[int, ...] = ()
-    scratch_bytes: int = 0
+    scratch: Scratch = ()
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The most bytes of scratch that are alive at one time, unrounded."""
+        return max(map(sum, self.scratch), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +133,16 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """A kernel that a target would choose among several for an operator, and why."""
+
+    op: str
+    kernel: str
+    why: str
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """Operations in order, over storages. ``storages[i].id == i``."""
 
@@ -131,6 +151,7 @@ class Schedule:
     modules: tuple[Module, ...] = ()
     steps: int = 1
     unknown: tuple[Unknown, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
 
 def verify(schedule: Schedule) -> None:
@@ -154,8 +175,8 @@ def verify(schedule: Schedule) -> None:
         where = f"operation {index} ({op.target})"
         if op.index != index:
             raise InvariantError(f"{where} says that its index is {op.index}")
-        if op.scratch_bytes < 0:
-            raise InvariantError(f"{where} has {op.scratch_bytes} bytes of scratch")
+        for nbytes in (n for stage in op.scratch for n in stage if n < 0):
+            raise InvariantError(f"{where} has {nbytes} bytes of scratch")
         if not 1 <= op.step <= schedule.steps:
             raise InvariantError(f"{where} is in step {op.step} of {schedule.steps}")
         for i in op.allocates:

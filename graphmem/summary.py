@@ -15,6 +15,7 @@ from graphmem.options import Options, Target
 from graphmem.report import (
     BREAKDOWN,
     Holder,
+    Kernel,
     Layer,
     Peak,
     Report,
@@ -97,6 +98,7 @@ class _Summary:
             graphmem=graphmem.__version__,
             torch=torch_version,
             timeline=self.timeline() if timeline else None,
+            kernels=tuple(Kernel(c.op, c.kernel, c.why, c.calls) for c in self.schedule.choices),
         )
 
     def peak(self) -> Peak:

@@ -119,9 +119,9 @@ def _operation(index: int, each: Op, ids: Mapping[str, int]) -> Operation:
 # Drawn as a whole and made once: quicker than a draw for each field.
 _OPERATIONS = st.sampled_from(
     [
-        Operation(0, "aten.mm", phase, step, module, source, scratch_bytes=scratch)
+        Operation(0, "aten.mm", phase, step, module, source, scratch=scratch)
         for step, phase, module, source, scratch in product(
-            (1, 2, 3), Phase, PATHS, (None, "net.py:1"), (0, 0, 4, 700)
+            (1, 2, 3), Phase, PATHS, (None, "net.py:1"), ((), ((4,),), ((4, 700), (513,)))
         )
     ]
 )

@@ -23,23 +23,24 @@ from graphmem import errors
 ROOT = Path(graphmem.__file__).resolve().parent
 
 EVERYBODY = frozenset({"errors", "options", "as_text"})
-_DATA = frozenset({"schedule", "liveness", "allocator", "report", "summary"})
+_DATA = frozenset({"devices", "schedule", "liveness", "allocator", "report", "summary"})
 _TORCH = frozenset({"sources", "targets", "trace", "analysis", "measure"})
 
 ARROWS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "as_text": frozenset(),
     "options": frozenset({"errors"}),
+    "devices": frozenset(),
     "schedule": frozenset(),
     "liveness": frozenset({"schedule"}),
     "allocator": frozenset({"schedule", "liveness"}),
     "snapshots": frozenset({"allocator"}),
     "report": frozenset(),
-    "summary": frozenset({"schedule", "liveness", "allocator", "report"}),
+    "summary": frozenset({"devices", "schedule", "liveness", "allocator", "report"}),
     "render": frozenset({"report"}),
     "sources": frozenset({"schedule"}),
-    "targets": frozenset({"schedule"}),
-    "trace": frozenset({"schedule", "report", "sources", "targets"}),
+    "targets": frozenset({"devices", "schedule"}),
+    "trace": frozenset({"devices", "schedule", "report", "sources", "targets"}),
     "analysis": _DATA | {"sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "analysis"},
     "commands": _DATA | _TORCH | {"render", "snapshots"},

@@ -106,7 +106,7 @@ def test_idle_is_what_neither_this_step_nor_the_next_one_uses(
 def test_an_operation_sees_its_inputs_its_results_and_its_scratch() -> None:
     schedule = build(
         op({"a": 8}, reads="w"),  # w 4 + a 8 = 12
-        op({"b": 16}, reads="a", frees="a", scratch_bytes=32),  # 4 + 8 + 16 + 32 = 60
+        op({"b": 16}, reads="a", frees="a", scratch=((32,),)),  # 4 + 8 + 16 + 32 = 60
         op({"c": 2}, reads="b", frees="b c"),  # a is gone: 4 + 16 + 2 = 22
         op(reads="w", frees="w"),  # w 4 alone
         op(),  # nothing
@@ -127,14 +127,14 @@ def test_the_peak_is_the_first_of_equal_peaks() -> None:
 
 
 def test_scratch_alone_can_make_a_peak_and_is_gone_afterwards() -> None:
-    schedule = build(op({"a": 8}), op(scratch_bytes=1), op(scratch_bytes=0))
+    schedule = build(op({"a": 8}), op(scratch=((1,),)), op(scratch=((0,),)))
     live = liveness.measure(schedule, nbytes)
     assert live.live_bytes == (8, 8 + 1, 8)
     assert live.peak_index == 1
 
 
 def test_scratch_may_be_given_in_another_size() -> None:
-    schedule = build(op({"a": 8}, scratch_bytes=1), op(scratch_bytes=2), op())
+    schedule = build(op({"a": 8}, scratch=((1,),)), op(scratch=((2,),)), op())
     rounded = liveness.measure(schedule, nbytes, scratch=(512, 1024, 0))
     assert rounded.live_bytes == (8 + 512, 8 + 1024, 8)
     assert (rounded.peak_bytes, rounded.peak_index) == (1032, 1)
@@ -146,7 +146,7 @@ def test_without_an_operation_there_is_no_peak() -> None:
 
 
 def test_a_schedule_without_storages_holds_its_scratch_only() -> None:
-    assert liveness.measure(build(op(), op(scratch_bytes=3)), nbytes).live_bytes == (0, 3)
+    assert liveness.measure(build(op(), op(scratch=((3,),))), nbytes).live_bytes == (0, 3)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_an_unknown_storage_is_an_invariant_error() -> None:
         verify(operation(0, allocates=(1, 9))(VALID))
 
 
-@pytest.mark.parametrize("fields", [{"scratch_bytes": -8}, {"step": 7}, {"step": 0}], ids=str)
+@pytest.mark.parametrize("fields", [{"scratch": ((8, -8),)}, {"step": 7}, {"step": 0}], ids=str)
 def test_scratch_below_zero_and_steps_that_there_are_not_are_refused(
     fields: dict[str, int],
 ) -> None:

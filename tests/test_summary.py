@@ -27,6 +27,7 @@ from graphmem.schedule import (
     TOP_LEVEL,
     Category,
     Module,
+    Operation,
     Phase,
     Schedule,
     Storage,
@@ -63,6 +64,10 @@ def rounded(nbytes: int, target: Target) -> int:
     return nbytes if target is Target.CPU else (nbytes + 511) // 512 * 512
 
 
+def scratch_of(each: Operation, target: Target) -> int:
+    return max((sum(rounded(n, target) for n in stage) for stage in each.scratch), default=0)
+
+
 def alive_at(schedule: Schedule, index: int) -> list[Storage]:
     """What has been allocated and not freed when an operation has its results."""
     alive = {s.id for s in schedule.storages if s.born == BEFORE}
@@ -74,8 +79,7 @@ def alive_at(schedule: Schedule, index: int) -> list[Storage]:
 def recount(schedule: Schedule, target: Target) -> list[int]:
     """The bytes that are allocated while each operation runs."""
     return [
-        sum(occupied(s, target) for s in alive_at(schedule, each.index))
-        + rounded(each.scratch_bytes, target)
+        sum(occupied(s, target) for s in alive_at(schedule, each.index)) + scratch_of(each, target)
         for each in schedule.operations
     ]
 
@@ -140,7 +144,7 @@ def test_on_cuda_each_storage_is_rounded_and_the_rest_is_slack() -> None:
 
 
 def test_scratch_is_rounded_as_a_storage_is() -> None:
-    schedule = build(op({"a": 512}, scratch_bytes=700, module="fc"))
+    schedule = build(op({"a": 512}, scratch=((700,),), module="fc"))
     cuda, cpu = report_on(schedule, Target.CUDA), report_on(schedule, Target.CPU)
     assert cuda.breakdown["workspaces"] == cpu.breakdown["workspaces"] == 700
     assert cuda.breakdown["allocator_slack"] == 324  # 1024 - 700
@@ -214,7 +218,7 @@ def test_holders_are_all_that_occupies_bytes_at_the_peak_the_largest_first(
     alive.sort(key=lambda s: (-occupied(s, target), s.id))
     shown = [(h.bytes, h.born, h.last_use, h.freed) for h in report.holders]
     assert shown == [(occupied(s, target), s.born, s.last_use, s.freed) for s in alive]
-    scratch = rounded(schedule.operations[at].scratch_bytes, target)
+    scratch = scratch_of(schedule.operations[at], target)
     assert sum(h.bytes for h in report.holders) == report.peak.allocated_bytes - scratch
 
 
@@ -339,7 +343,7 @@ def test_layers_share_the_whole_peak_among_them(schedule: Schedule, target: Targ
     report = report_on(schedule, target)
 
     at = schedule.operations[report.peak.op_index]
-    expected = Counter({at.module: rounded(at.scratch_bytes, target)})
+    expected = Counter({at.module: scratch_of(at, target)})
     for storage in alive_at(schedule, at.index):
         expected[storage.module] += occupied(storage, target)
     assert {x.module: x.live_at_peak_bytes for x in report.layers if x.live_at_peak_bytes} == {

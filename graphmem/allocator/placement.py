@@ -1,8 +1,8 @@
 """Placement: a schedule's storages in blocks, as the caching allocator hands them out.
 
 Requests go to the allocator in the order of the schedule: what stands in memory before
-the first operation, then for each operation its results, its scratch (which is freed when
-the operation ends), and the deaths after it.
+the first operation, then for each operation its results, the stages of its scratch (each
+freed before the next), and the deaths after it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Placement:
     """What the allocator gave.
 
     ``block_bytes[i]`` is the size of the block of storage ``i``, rounding and unsplit slack
-    included, 0 where it takes none; ``scratch_bytes[i]`` that of operation ``i``'s scratch;
-    ``reserved_bytes[i]`` the segments held while operation ``i`` runs.
+    included, 0 where it takes none; ``scratch_bytes[i]`` the most that operation ``i``'s
+    scratch takes; ``reserved_bytes[i]`` the segments held while operation ``i`` runs.
     """
 
     block_bytes: tuple[int, ...]
@@ -69,19 +69,23 @@ class _Run:
             self._sizes[storage.id] = block.size
 
     def operation(self, op: Operation) -> tuple[int, int]:
-        """The size of the scratch's block, and the bytes reserved."""
+        """The most bytes of the scratch's blocks at one time, and the bytes reserved."""
         for i in op.allocates:
             self.take(self._schedule.storages[i])
-        scratch = 0
-        if op.scratch_bytes:
-            block = self._allocator.malloc(op.scratch_bytes)
-            scratch = block.size
-            self._allocator.free(block)
+        scratch = max(map(self._stage, op.scratch), default=0)
         for i in op.frees:
             found = self._blocks.pop(i, None)
             if found is not None:
                 self._allocator.free(found)
         return scratch, self._allocator.stats.reserved.current
+
+    def _stage(self, stage: tuple[int, ...]) -> int:
+        """The bytes of the blocks of one stage of scratch, which are freed again."""
+        blocks = [self._allocator.malloc(nbytes) for nbytes in stage if nbytes]
+        taken = sum(block.size for block in blocks)
+        for block in blocks:
+            self._allocator.free(block)
+        return taken
 
     def finish(self, operations: list[tuple[int, int]]) -> Placement:
         return Placement(

@@ -157,9 +157,9 @@ def _events(schedule: Schedule) -> Iterator[Event]:
         for i in op.allocates:
             if schedule.storages[i].nbytes:
                 yield Event(schedule.storages[i].nbytes, i, calls)
-        if op.scratch_bytes:
-            yield Event(op.scratch_bytes, -1, calls)
-            yield Event(-op.scratch_bytes, -1)
+        for stage in op.scratch:
+            yield from (Event(nbytes, -1 - n, calls) for n, nbytes in enumerate(stage))
+            yield from (Event(-nbytes, -1 - n) for n, nbytes in enumerate(stage))
         for i in op.frees:
             if schedule.storages[i].nbytes:
                 yield Event(-schedule.storages[i].nbytes, i)

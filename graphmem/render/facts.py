@@ -18,6 +18,7 @@ Fact = tuple[str, str]
 """A label and what there is to say about it."""
 
 _MOST_INPUTS = 6
+_MOST_KERNELS = 4
 
 _DEFAULTS: Mapping[str, Any] = {
     "accumulate": 1,
@@ -61,6 +62,7 @@ def facts(report: Report, mark: Mark = str) -> tuple[Fact, ...]:
         *_device(report, mark),
         *_fits(report, mark),
         *_steps(report),
+        *_kernels(report, mark),
         *_idle(report),
     )
 
@@ -148,6 +150,15 @@ def _steps(report: Report) -> Iterator[Fact]:
 def _step(step: Step, phases: list[tuple[str, int]]) -> str:
     text = ", ".join(f"{name} {format_bytes(size)}" for name, size in phases)
     return f"{format_bytes(step.allocated_bytes)}" + (f" ({text})" if text else "")
+
+
+def _kernels(report: Report, mark: Mark) -> Iterator[Fact]:
+    for kernel in report.kernels[:_MOST_KERNELS]:
+        calls = f"{kernel.calls} call{'s' if kernel.calls > 1 else ''}"
+        yield "Kernel", f"{mark(kernel.op)}: {kernel.kernel} ({calls}), {kernel.why}"
+    more = len(report.kernels) - _MOST_KERNELS
+    if more > 0:
+        yield "Kernel", f"and {more} more choices, in the JSON report"
 
 
 def _idle(report: Report) -> Iterator[Fact]:

@@ -12,15 +12,18 @@ import os
 import torch
 from torch._ops import OpOverload
 
+from graphmem.devices import DEFAULT, Gpu
 from graphmem.options import Target
 from graphmem.schedule import Unknown
 from graphmem.targets import cpu, cuda
+from graphmem.targets.context import Context
 from graphmem.targets.layout import Layout, layouts
 from graphmem.targets.overrides import installed, overrides
-from graphmem.targets.scratch import Call, Rule, scratch_rule
+from graphmem.targets.scratch import Call, Rule, scratch_rule, stages
 
 __all__ = [
     "Call",
+    "Context",
     "Layout",
     "Rule",
     "cuda",
@@ -29,6 +32,7 @@ __all__ = [
     "not_modelled",
     "overrides",
     "rule_of",
+    "stages",
     "workspace_of",
 ]
 
@@ -43,21 +47,29 @@ def rule_of(func: OpOverload, target: Target) -> Rule | None:
     return None
 
 
-def workspace_of(func: OpOverload, target: Target) -> int:
+def workspace_of(func: OpOverload, target: Target, gpu: Gpu) -> int:
     """The bytes that a library takes when a thread first runs the operator, and keeps."""
     if target is Target.CUDA and func in cuda.cublas.USES_CUBLAS:
-        return cuda.cublas.workspace_bytes(os.environ)
+        return cuda.cublas.workspace_bytes(gpu, os.environ)
     return 0
 
 
-def not_modelled(target: Target) -> tuple[Unknown, ...]:
-    """What this version does not know of a target's kernels."""
+def not_modelled(target: Target, gpu: Gpu | None) -> tuple[Unknown, ...]:
+    """What this version does not know of a target's kernels.
+
+    Args:
+        gpu: the GPU that the user named; None if one is assumed.
+    """
     if target is Target.CPU:
         return ()
-    return (
-        Unknown(
-            "what other CUDA kernels do differently",
-            "every operator but attention and dropout",
-            "the tensors of the CPU's operators, on an SM 8.0 GPU, and no cuDNN workspaces",
-        ),
-    )
+    return _OTHER_KERNELS if gpu is not None else (_NO_GPU_NAMED, *_OTHER_KERNELS)
+
+
+_NO_GPU_NAMED = Unknown("the GPU, as --device names none", "", f"an {DEFAULT.name}")
+_OTHER_KERNELS = (
+    Unknown(
+        "what other CUDA kernels do differently",
+        "every operator but attention and dropout",
+        "the tensors of the CPU's operators, and no cuDNN workspaces",
+    ),
+)

@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 
 from graphmem.errors import InvariantError
 from graphmem.options import Target
+from graphmem.targets import context
 
 Override = Callable[..., Any]
 
@@ -46,8 +47,8 @@ def overrides(target: Target) -> dict[OpOverload, Override]:
 
 
 @contextmanager
-def installed(target: Target) -> Iterator[None]:
-    """The overrides of a target in torch's dispatcher, for as long as the context is active.
+def installed(target: Target, told: context.Context) -> Iterator[None]:
+    """The overrides of a target in torch's dispatcher, told a trace's context.
 
     They are registered where autograd's kernels are for CPU tensors: above autograd, as
     compositions run. Tensors made under inference_mode do not pass there; for them the
@@ -57,6 +58,7 @@ def installed(target: Target) -> Iterator[None]:
     try:
         for func, function in _OVERRIDES[target].items():
             library.impl(func, function, "AutogradCPU")
-        yield
+        with context.active(told):
+            yield
     finally:
         library._destroy()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from graphmem.devices import DEFAULT, Gpu
 from graphmem.errors import InvariantError
 from graphmem.options import Target
+from graphmem.schedule import Scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +23,14 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
+    gpu: Gpu = DEFAULT
 
 
-Rule = Callable[[Call], int]
+Bytes = int | tuple[int, ...] | Scratch
+"""What a rule gives: bytes of one block, of several blocks that are alive together, or
+stages one after another of such blocks."""
+
+Rule = Callable[[Call], Bytes]
 
 _RULES: dict[tuple[Target, str], Rule] = {}
 
@@ -48,6 +55,15 @@ def scratch(*operators: str, target: Target) -> Callable[[Rule], Rule]:
 def scratch_rule(target: Target, operator: str) -> Rule | None:
     """The rule of an operator on a target, if there is one."""
     return _RULES.get((target, operator))
+
+
+def stages(given: Bytes) -> Scratch:
+    """What a rule gave as stages of blocks, without those of no bytes."""
+    if isinstance(given, int):
+        given = (given,)
+    nested = (given,) if all(isinstance(n, int) for n in given) else given
+    kept = (tuple(n for n in stage if n) for stage in cast(Scratch, nested))
+    return tuple(stage for stage in kept if stage)
 
 
 def rules() -> dict[tuple[Target, str], Rule]:

@@ -16,10 +16,12 @@ from torch import Tensor, UntypedStorage
 from graphmem.schedule import (
     BEFORE,
     Category,
+    Choice,
     Module,
     Operation,
     Phase,
     Schedule,
+    Scratch,
     Storage,
     Unknown,
 )
@@ -93,7 +95,7 @@ class Call:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     allocates: tuple[int, ...]
-    scratch_bytes: int = 0
+    scratch: Scratch = ()
 
 
 class Ledger:
@@ -195,7 +197,9 @@ class Ledger:
         """Add to what could not be known; the same note twice counts once."""
         self.unknown[unknown] = None
 
-    def schedule(self, modules: Iterable[Module], steps: int) -> Schedule:
+    def schedule(
+        self, modules: Iterable[Module], steps: int, choices: tuple[Choice, ...] = ()
+    ) -> Schedule:
         """Freeze everything into a schedule; storages still alive have no death.
 
         What died before the first operation was never part of the run and is left out.
@@ -215,6 +219,7 @@ class Ledger:
             modules=tuple(modules),
             steps=steps,
             unknown=tuple(self.unknown),
+            choices=choices,
         )
 
 
@@ -235,7 +240,7 @@ def _frozen_call(
         writes=renumber(call.writes),
         allocates=renumber(call.allocates),
         frees=tuple(frees),
-        scratch_bytes=call.scratch_bytes,
+        scratch=call.scratch,
     )
 
 

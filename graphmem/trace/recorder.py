@@ -20,9 +20,9 @@ from torch.autograd import _make_grads
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmem.options import Target
-from graphmem.schedule import TOP_LEVEL, Category, Phase
+from graphmem.schedule import TOP_LEVEL, Category, Phase, Scratch
 from graphmem.targets import Call as ScratchCall
-from graphmem.targets import Rule, layouts, overrides, rule_of, workspace_of
+from graphmem.targets import Context, Rule, layouts, overrides, rule_of, stages, workspace_of
 from graphmem.trace import engine, known, optimizer_values, sparse
 from graphmem.trace.answers import Answers, accumulates
 from graphmem.trace.foreign import Overwritten
@@ -52,12 +52,20 @@ class Recorder(TorchDispatchMode):
 
     Args:
         target: whose kernels' scratch is counted.
+        context: the GPU that they are chosen for.
         strict: refuse operators whose result would have to be assumed.
     """
 
-    def __init__(self, *, target: Target = Target.CUDA, strict: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        target: Target = Target.CUDA,
+        strict: bool = False,
+        context: Context | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._target = target
+        self._gpu = (context or Context()).gpu
         self._rules: dict[OpOverload, Rule | None] = {}
         self._overrides = overrides(target)
         self._threads: set[str] = set()
@@ -193,14 +201,16 @@ class Recorder(TorchDispatchMode):
         place = self.places.backward(node)
         return Moment(place, Phase.BACKWARD, node, number, forward=recomputing)
 
-    def _scratch(self, call: Dispatched, result: Any) -> int:
-        """The bytes that the target's kernel allocates for itself."""
+    def _scratch(self, call: Dispatched, result: Any) -> Scratch:
+        """What the target's kernel allocates for itself."""
         if call.func not in self._rules:
             self._rules[call.func] = rule_of(call.func, self._target)
         rule = self._rules[call.func]
         if rule is None or sparse.concerns(call.func, call.args):
-            return 0
-        return rule(ScratchCall(layouts(call.args), call.kwargs, layouts(result)))
+            return ()
+        return stages(
+            rule(ScratchCall(layouts(call.args), call.kwargs, layouts(result), self._gpu))
+        )
 
     # -- entering in the ledger
 
@@ -247,7 +257,7 @@ class Recorder(TorchDispatchMode):
         The engine runs backward on a thread of its own, once for all backwards.
         """
         thread = "backward" if moment.node is not None else "main"
-        nbytes = 0 if thread in self._threads else workspace_of(call.func, self._target)
+        nbytes = 0 if thread in self._threads else workspace_of(call.func, self._target, self._gpu)
         if not nbytes:
             return []
         self._threads.add(thread)
@@ -271,7 +281,7 @@ class Recorder(TorchDispatchMode):
         inputs: list[Entry],
         written: list[Entry],
         allocated: list[Entry],
-        scratch: int = 0,
+        scratch: Scratch = (),
     ) -> None:
         self.ledger.add(
             Call(
@@ -283,7 +293,7 @@ class Recorder(TorchDispatchMode):
                 reads=tuple(dict.fromkeys(entry.id for entry in inputs)),
                 writes=tuple(entry.id for entry in written),
                 allocates=tuple(entry.id for entry in allocated),
-                scratch_bytes=scratch,
+                scratch=scratch,
             )
         )
 

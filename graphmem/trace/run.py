@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from graphmem import devices
 from graphmem.errors import GraphmemError, InputError, TraceError, one_line
 from graphmem.options import Options, Precision
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown, verify
@@ -76,7 +77,7 @@ def trace_model(
 
     def run(context: AbstractContextManager[Any]) -> Trace:
         args, kwargs = replace(call, lambda leaf: stand_in(leaf, dtype))
-        session = Session(target=options.target, dtype=dtype, strict=options.strict)
+        session = _session(options, dtype)
         if graph:
             session.recorder.graph = GraphBuilder(session.recorder.ledger)
         loop = Loop(model, args, kwargs, options, loss, optimizer)
@@ -92,6 +93,11 @@ def trace_model(
         return Trace(schedule, (args, kwargs), built)
 
     return without_names(run)
+
+
+def _session(options: Options, dtype: torch.dtype | None = None) -> Session:
+    gpu = None if options.device is None else devices.find(options.device)
+    return Session(target=options.target, dtype=dtype, strict=options.strict, gpu=gpu)
 
 
 def _steps(
@@ -129,7 +135,7 @@ def trace_callable(
         returned[0] = step()
 
     def run(context: AbstractContextManager[Any]) -> Schedule:
-        session = Session(target=options.target, strict=options.strict)
+        session = _session(options)
         with explained(), session.active(), context:
             for name, module in found.modules:
                 session.module(module, name if len(found.modules) > 1 else "")

@@ -20,11 +20,13 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from graphmem.devices import DEFAULT, Gpu
 from graphmem.options import Target
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown
-from graphmem.targets import installed, not_modelled
+from graphmem.targets import Context, installed, not_modelled
 from graphmem.trace import known, values
 from graphmem.trace.adopt import Adoption, StandIns
+from graphmem.trace.autocast import autocast_as_on_cuda
 from graphmem.trace.gpu import gpu_noticed
 from graphmem.trace.hollow import is_hollow
 from graphmem.trace.modules import ModuleCalls, category_of
@@ -40,6 +42,7 @@ class Session:
         target: whose defaults PyTorch's own choices follow (foreach on CUDA).
         dtype: the floating-point dtype to convert modules to, None to keep theirs.
         strict: refuse operators without a fake kernel.
+        gpu: whose kernels are chosen under ``Target.CUDA``; None assumes one, and says so.
     """
 
     def __init__(
@@ -48,10 +51,12 @@ class Session:
         target: Target = Target.CUDA,
         dtype: torch.dtype | None = None,
         strict: bool = False,
+        gpu: Gpu | None = None,
     ) -> None:
         self.target = target
-        self.recorder = Recorder(target=target, strict=strict)
-        for unknown in not_modelled(target):
+        self.context = Context(DEFAULT if gpu is None else gpu)
+        self.recorder = Recorder(target=target, strict=strict, context=self.context)
+        for unknown in not_modelled(target, gpu):
             self.recorder.ledger.note(unknown)
         self.modules = ModuleCalls(self.recorder)
         self.adoption = Adoption(StandIns(dtype))
@@ -109,8 +114,10 @@ class Session:
             stack.callback(self._restore_groups)
             stack.enter_context(self._optimizer_hooks())
             stack.enter_context(self.modules.watch())
-            stack.enter_context(gpu_noticed(self.recorder))
-            stack.enter_context(installed(self.target))
+            stack.enter_context(gpu_noticed())
+            stack.enter_context(installed(self.target, self.context))
+            if self.target is Target.CUDA:
+                stack.enter_context(autocast_as_on_cuda(self.recorder))
             stack.enter_context(values.asked_for(self.recorder))
             stack.enter_context(states_recorded(self.recorder))
             stack.enter_context(self.recorder)
@@ -138,7 +145,10 @@ class Session:
 
     def schedule(self) -> Schedule:
         """The recorded schedule."""
-        return self.recorder.ledger.schedule(self.modules.table(), self.recorder.step)
+        ledger, choices = self.recorder.ledger, self.context.chosen()
+        for unknown in self.context.unknown:
+            ledger.note(unknown)
+        return ledger.schedule(self.modules.table(), self.recorder.step, choices)
 
     # -- optimizers
 

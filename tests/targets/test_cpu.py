@@ -9,7 +9,7 @@ import torch
 
 from graphmem.errors import InvariantError
 from graphmem.options import Target
-from graphmem.targets import Call, layouts, rule_of
+from graphmem.targets import Call, layouts, rule_of, stages
 from graphmem.targets.scratch import rules, scratch, scratch_rule
 
 aten = torch.ops.aten
@@ -17,7 +17,10 @@ aten = torch.ops.aten
 
 def scratch_of(func: Any, *args: Any, **kwargs: Any) -> int:
     rule = rule_of(func, Target.CPU)
-    return 0 if rule is None else rule(Call(layouts(args), kwargs, layouts(func(*args, **kwargs))))
+    if rule is None:
+        return 0
+    blocks = stages(rule(Call(layouts(args), kwargs, layouts(func(*args, **kwargs)))))
+    return sum(sum(stage) for stage in blocks)
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -11,10 +11,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphmem
+from graphmem import devices
 from graphmem.options import Target
 from graphmem.report import Report
-from graphmem.targets import Call, layouts, rule_of
-from graphmem.targets.cuda.attention import Attention
+from graphmem.targets import Call, layouts, rule_of, stages
+from graphmem.targets.cuda.attention_choice import Attention
+from graphmem.targets.cuda.cublas import workspace_bytes
+from graphmem.targets.cuda.versions import TORCH_VERSION
 
 aten = torch.ops.aten
 
@@ -60,7 +63,7 @@ def test_the_first_kernel_whose_conditions_hold_is_chosen(
     tensors: Any, mask: Tensor | None, causal: bool, choice: str
 ) -> None:
     query, key, value = tensors
-    assert Attention(query, key, value, mask, 0.0, causal).choice() == choice
+    assert Attention(query, key, value, mask, 0.0, causal, enable_gqa=True).choice()[0] == choice
 
 
 def test_sdpa_kernel_is_obeyed() -> None:
@@ -68,9 +71,93 @@ def test_sdpa_kernel_is_obeyed() -> None:
     call = Attention(query, key, value, None, 0.0, False)
 
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
-        assert call.choice() == "efficient"
+        assert call.choice() == ("efficient", "not flash: it is switched off")
     with sdpa_kernel([SDPBackend.MATH]):
-        assert call.choice() == "math"
+        assert call.choice()[0] == "math"
+    with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+        assert call.choice()[0] == "cudnn"
+    with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION], set_priority=True):
+        assert call.choice()[0] == "math"
+
+
+def test_where_no_kernel_is_left_it_is_an_error_as_in_torch() -> None:
+    query, key, value = qkv(dtype=torch.float32)
+
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION]), pytest.raises(RuntimeError, match="not flash"):
+        Attention(query, key, value, None, 0.0, False).choice()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tensors", "dropout", "choice"),
+    [
+        ("T4", qkv(dtype=torch.float16), 0.0, "efficient"),  # flash begins at SM 8.0
+        ("T4", qkv(dtype=torch.bfloat16), 0.0, "math"),
+        ("T4", qkv(dtype=torch.float32, head=6), 0.0, "efficient"),  # no tensor cores: any size
+        ("H200", qkv(), 0.0, "cudnn"),
+        ("H200", qkv(), 0.1, "flash"),  # 0.1 is no multiple of 1/16
+        ("H200", qkv(), 0.125, "cudnn"),
+        ("H200", qkv(dtype=torch.float32), 0.0, "efficient"),
+        ("H200", qkv(head=20), 0.0, "flash"),
+        ("H200", qkv(columns=1), 0.0, "flash"),
+        ("B200", qkv(), 0.0, "cudnn"),
+        ("RTX 5090", qkv(), 0.0, "flash"),
+        ("RTX 4090", qkv(head=200), 0.0, "efficient"),  # no backward
+        ("RTX 4090", qkv(head=256), 0.0, "flash"),
+        ("RTX 4090", qkv(head=256), 0.1, "efficient"),
+        ("A100-80GB", qkv(head=200), 0.0, "flash"),
+    ],
+)
+def test_the_gpu_decides(gpu: str, tensors: Any, dropout: float, choice: str) -> None:
+    query, key, value = (t.detach().requires_grad_() for t in tensors)
+    call = Attention(query, key, value, None, dropout, False, gpu=devices.find(gpu))
+    assert call.choice()[0] == choice
+
+
+def test_grouped_queries_have_to_be_asked_for() -> None:
+    query, key, value = qkv(kv_heads=2)
+    assert Attention(query, key, value, None, 0.0, False).choice()[0] == "math"
+    # The memory-efficient kernels take groups from torch 2.14 on.
+    masked = Attention(query, key, value, MASK, 0.0, False, enable_gqa=True)
+    assert masked.choice()[0] == ("efficient" if TORCH_VERSION >= (2, 14) else "math")
+
+
+def test_the_report_says_which_kernel_was_chosen_and_why() -> None:
+    report = graphmem.analyze(SelfAttention(), X, optimizer="sgd", steps=1)
+
+    (kernel,) = report.kernels
+    assert (kernel.op, kernel.kernel, kernel.calls) == (
+        "scaled_dot_product_attention",
+        "efficient",
+        1,
+    )
+    assert kernel.why == "not flash: it takes float16 and bfloat16, not float32"
+    assert "efficient (1 call), not flash: it takes" in " ".join(str(report).split())
+    assert report.to_dict()["kernels"][0]["why"] == kernel.why
+
+
+def test_a_rule_gives_a_block_or_several_or_stages_of_several() -> None:
+    assert stages(0) == stages((0, 0)) == stages(()) == ()
+    assert stages(8) == stages((8,)) == ((8,),)
+    assert stages((8, 0, 4)) == ((8, 4),)
+    assert stages(((8, 4), (0,), (2,))) == ((8, 4), (2,))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kernel"), [("A100-80GB", "flash"), ("H200", "cudnn"), ("T4", "math")]
+)
+def test_a_named_gpu_runs_its_own_kernels(gpu: str, kernel: str) -> None:
+    report = graphmem.analyze(SelfAttention(), X, precision="bf16", optimizer="sgd", device=gpu)
+
+    assert [k.kernel for k in report.kernels] == [kernel]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "nbytes"), [("A100-80GB", 8_519_680), ("H200", 33_554_432), ("RTX 4090", 8_519_680)]
+)
+def test_cublas_takes_a_workspace_by_architecture(gpu: str, nbytes: int) -> None:
+    assert workspace_bytes(devices.find(gpu), {}) == nbytes
+    config = {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}
+    assert workspace_bytes(devices.find(gpu), config) == 16 * 1024 * 8
 
 
 class SelfAttention(nn.Module):

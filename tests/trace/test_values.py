@@ -42,10 +42,9 @@ def test_a_mask_with_values_decides_the_branch(all_ones: bool, fills: int) -> No
 
 
 def test_a_spec_with_a_value_decides_it_too() -> None:
-    report = graphmem.analyze(Masked(), ("32x64", "32:bool=1"))
+    report = graphmem.analyze(Masked(), ("32x64", "32:bool=1"), target="cpu")
 
-    assert report.unknown[0].what == "what other CUDA kernels do differently"
-    assert len(report.unknown) == 1
+    assert report.unknown == ()
 
 
 def test_an_unknown_branch_names_its_line_and_what_to_give() -> None:

@@ -6,6 +6,7 @@ double, 4 for its copy as a float), hence the tolerance.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,15 @@ TOLERANCE_BYTES = 64
 
 X = torch.randn(128, 64)
 IDS = torch.randint(500, (4, 32), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def without_onednn() -> Iterator[None]:
+    """OneDNN takes scratch for bfloat16 products where the CPU has instructions for them."""
+    was_on = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    yield
+    torch._C._set_mkldnn_enabled(was_on)
 
 
 def assert_exact(verification: Verification) -> None:
@@ -115,6 +125,7 @@ def test_sparse_embedding_gradients(optimizer: str) -> None:
         ),
     ],
 )
+@pytest.mark.usefixtures("without_onednn")
 def test_a_training_step(model: nn.Module, inputs: Any, options: dict[str, Any]) -> None:
     assert_exact(verify(model, inputs, **options))
 

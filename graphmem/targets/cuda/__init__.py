@@ -1,6 +1,6 @@
 """What CUDA's kernels do differently: one file a family of operators.
 
-Where it depends on the GPU's architecture, SM 8.0 (A100) is assumed.
+Where it depends on the GPU, a rule is given one (``Call.gpu``) or asks the context.
 """
 
 from graphmem.targets.cuda import attention, cublas, dropout

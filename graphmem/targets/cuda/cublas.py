@@ -6,7 +6,7 @@ are two from the first backward on. cuBLASLt shares it.
 
 Source: aten/src/ATen/cuda/CublasHandlePool.cpp, ``getCurrentCUDABlasHandle`` and
 ``parseChosenWorkspaceSize`` (torch 2.13 and 2.14); seen in the snapshots of
-shared/truth (two blocks of 8,519,680 bytes).
+shared/truth (two blocks of 8,519,680 bytes; one of 33,554,432 on SM 9.0).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 import torch
 
+from graphmem.devices import Gpu
 from graphmem.errors import UsageError
 
 aten = torch.ops.aten
@@ -37,18 +38,22 @@ USES_CUBLAS = frozenset(
 """Operators whose CUDA kernels take the cuBLAS handle."""
 
 DEFAULT_CONFIG = ":4096:2:16:8"
-"""On every architecture but SM 9, 10 and 12, where it is one of 32 MiB."""
+LARGE_CONFIG = ":32768:1"
+"""The default where the major compute capability is one of ``LARGE_MAJORS``: 32 MiB."""
+LARGE_MAJORS = (9, 10, 12)
 
 
-def workspace_bytes(environment: Mapping[str, str]) -> int:
-    """The size of a workspace on SM 8.0.
+def workspace_bytes(gpu: Gpu, environment: Mapping[str, str]) -> int:
+    """The size of a workspace on a GPU, in bytes.
 
-    ``CUBLAS_WORKSPACE_CONFIG`` is a list of ``:SIZE:COUNT``, SIZE in KiB.
+    ``CUBLAS_WORKSPACE_CONFIG`` is a list of ``:SIZE:COUNT``, SIZE in KiB; it overrides the
+    default of the architecture.
 
     Raises:
         UsageError: if it can't be read.
     """
-    config = environment.get("CUBLAS_WORKSPACE_CONFIG", DEFAULT_CONFIG)
+    default = LARGE_CONFIG if gpu.compute_capability[0] in LARGE_MAJORS else DEFAULT_CONFIG
+    config = environment.get("CUBLAS_WORKSPACE_CONFIG", default)
     if not re.fullmatch(r"(:\d+:\d+)+", config):
         raise UsageError(
             f"CUBLAS_WORKSPACE_CONFIG={config}: write :SIZE:COUNT, SIZE in KiB, as {DEFAULT_CONFIG}"
