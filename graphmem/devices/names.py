@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from graphmem.devices.gpu import Gpu
 from graphmem.errors import UsageError
 
-_NOISE = re.compile(r"nvidia|geforce|tesla|[^a-z0-9]")
-"""What tells no two GPUs apart: makers' words, and everything between letters and digits."""
+_NOISE = re.compile(r"nvidia|geforce|tesla|gi?b\b|[^a-z0-9]")
+"""What tells no two GPUs apart: brands, units, and all that is neither letter nor digit."""
 
 
 def find_gpu(name: str, gpus: Sequence[Gpu]) -> Gpu:
@@ -54,5 +54,5 @@ def _key(name: str) -> str:
 
 def _nearest(key: str, gpus: Sequence[Gpu]) -> list[str]:
     names = {_key(text): gpu.name for gpu in gpus for text in (*gpu.aliases, gpu.name)}
-    close = difflib.get_close_matches(key, list(names), n=3, cutoff=0.5)
+    close = difflib.get_close_matches(key, list(names), n=3, cutoff=0.6)
     return list(dict.fromkeys(names[text] for text in close))

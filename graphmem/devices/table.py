@@ -2,14 +2,20 @@
 
 Its columns, and where they are from:
 
-- ``capacity``: ``total_memory`` of ``torch.cuda.get_device_properties``, as the public report
-  in ``capacity_source`` prints it: exact (``B``), in whole ``MiB`` (a print of the properties,
-  the first line of Ultralytics's programs), or with two decimals of a ``GiB`` (an
-  out-of-memory message). A GPU without such a report is not in the table.
-- ``multiprocessors``, ``l2_cache_kib``, ``sm_clock_mhz`` (the boost clock, which
-  ``cudaDevAttrClockRate`` gives) and ``memory_clock_mhz``: NVIDIA's data sheets and
-  architecture white papers, and the data base of TechPowerUp.
+- ``capacity``: ``total_memory`` of ``torch.cuda.get_device_properties``, in the unit in which
+  a public report prints it, and that report in ``capacity_source``: a print of the device
+  properties (exact, or in whole ``MiB``), the first line of Ultralytics's programs
+  (``CUDA:0 (NVIDIA L4, 22693MiB)``), or an out-of-memory message (``GPU 0 has a total
+  capacity of 15.77 GiB``). A GPU without such a report is not in the table. They are of
+  Linux; where only one of Windows is known, which keeps less back, the source says so. The
+  driver's version decides how much is kept back: 3 MiB from one start to the next, and up to
+  1 % from older drivers to those of 2026.
+- ``multiprocessors``, ``l2_cache_kib``, ``sm_clock_mhz`` (the boost clock, of laptops at their
+  highest power) and ``memory_clock_mhz``, as ``cudaDeviceGetAttribute`` gives them: prints of
+  device properties where there are, else NVIDIA's data sheets and architecture white papers,
+  and the data base of TechPowerUp.
 - ``compute_capability``: https://developer.nvidia.com/cuda-gpus.
+- ``aliases``: other names, separated by bars; one that several GPUs have names none of them.
 """
 
 from __future__ import annotations
