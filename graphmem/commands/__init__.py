@@ -12,6 +12,7 @@ COMMANDS = {
     "analyze": "graphmem.commands.analyze:Analyze",
     "verify": "graphmem.commands.verify:Verify",
     "snapshot": "graphmem.commands.snapshot:SnapshotCommand",
+    "devices": "graphmem.commands.devices:Devices",
 }
 """Name of a command -> where its class is."""
 
