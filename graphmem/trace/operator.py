@@ -123,7 +123,13 @@ def _returned_argument(returned: Any, written: list[tuple[int, Any]]) -> int | N
 
 
 def _is_composite(func: OpOverload) -> bool:
-    """Whether the dispatcher runs it as a composition of other operators."""
+    """Whether the dispatcher runs it as a composition of other operators.
+
+    ``silu_backward`` and ``mish_backward`` have a composition for devices without a kernel,
+    and kernels for the CPU and for CUDA.
+    """
+    name = func.name()
     return bool(
-        torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+        torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+        and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
     )

@@ -111,3 +111,19 @@ def test_code_that_names_a_gpu_gives_the_same_bytes() -> None:
     on_cuda = graphmem.record(functools.partial(step, "cuda"))
 
     assert on_cuda.peak.allocated_bytes == on_cpu.peak.allocated_bytes
+
+
+def test_kernels_that_the_cpu_has_are_not_taken_apart() -> None:
+    """The dispatcher has a composition of silu_backward too, for devices without a kernel."""
+    x = torch.randn(8, 8, requires_grad=True)
+    model = nn.Linear(8, 8)
+
+    def step() -> None:
+        F.mish(F.silu(model(x))).sum().backward()
+
+    timeline = graphmem.record(step, steps=1, target="cpu", timeline=True).timeline
+    assert timeline is not None
+    names = [point.op for point in timeline]
+    assert "aten.silu_backward" in names
+    assert "aten.mish_backward" in names
+    assert "aten.sigmoid" not in names
