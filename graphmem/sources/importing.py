@@ -16,6 +16,7 @@ from types import ModuleType
 from graphmem.errors import ModelLoadError
 from graphmem.options import nearest
 from graphmem.sources.building import plain, quiet
+from graphmem.sources.without_gpu import mixed_precision_available
 
 _counter = itertools.count()
 
@@ -27,7 +28,7 @@ def imported(where: str) -> ModuleType:
         ModelLoadError: there is no such file or module, or its own code fails.
     """
     try:
-        with quiet(), on_path(folder_of(where)):
+        with quiet(), mixed_precision_available(), on_path(folder_of(where)):
             return _from_file(Path(where)) if where.endswith(".py") else _from_name(where)
     except ModelLoadError:
         raise

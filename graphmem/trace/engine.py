@@ -1,8 +1,8 @@
-"""Additions that C++ code runs in place for real, and out of place under a dispatch mode.
+"""What C++ code runs in place for real, and out of place under a dispatch mode.
 
 A dispatch mode could do anything with an operator, so torch avoids in-place operations on
-its own intermediate results while one is active. The recorder turns these additions back
-into what they are for real. There are two kinds:
+its own intermediate results while one is active. The recorder turns these operations back
+into what they are for real. There are three kinds:
 
 1. *The engine's sums.* Where two branches meet in backward, the engine adds the later
    gradient into the earlier one if grad mode is off, the earlier one is dense and
@@ -12,8 +12,14 @@ into what they are for real. There are two kinds:
 2. *The bias of a linear layer* whose input is not contiguous (a transposed one, an LSTM's
    with ``batch_first``): ``output.add_(bias)``, unless ``isTensorSubclassLike(bias)``.
    Source: aten/src/ATen/native/Linear.cpp, ``linear`` (torch 2.13).
+3. *Gradients scattered into zeros* that the same node of autograd has made: of ``gather``,
+   indexing, ``max`` over a dimension and the like, unless ``areAnyTensorSubclassLike``.
+   Source: torch/csrc/autograd/FunctionsManual.cpp, ``index_backward``; aten/src/ATen/native/
+   ReduceOps.cpp, ``value_selecting_reduction_backward_symint``, and
+   TensorAdvancedIndexing.cpp, ``gather_backward`` and its neighbours (torch 2.13). Seen in
+   the snapshots: one allocation, by ``new_zeros``.
 
-In both, only C++ holds the tensor that is added to. What that looks like from a dispatch
+In the first two, only C++ holds the tensor that is added to. What that looks like from a dispatch
 mode (the numbers of references to the tensor, its storage and its Python object) is
 measured once by running the two, see ``calibrate``.
 """
@@ -28,11 +34,22 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._ops import OpOverload
 from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch.autograd.function import BackwardCFunction
 
 from graphmem.trace.ledger import Entry
 
 ADD = torch.ops.aten.add.Tensor
 ADD_IN_PLACE = torch.ops.aten.add_.Tensor
+_aten = torch.ops.aten
+_ON_ZEROS: dict[OpOverload, OpOverload] = {
+    _aten.scatter.src: _aten.scatter_.src,
+    _aten.scatter_add.default: _aten.scatter_add_.default,
+    _aten.index_add.default: _aten.index_add_.default,
+    _aten.index_put.default: _aten.index_put_.default,
+    _aten.masked_scatter.default: _aten.masked_scatter_.default,
+    _aten.put.default: _aten.put_.default,
+}
+_ZEROS = ("aten.new_zeros", "aten.zeros", "aten.zeros_like")
 _MATMUL_RESULTS = ("aten.mm", "aten.bmm", "aten.mv", "aten.dot")
 
 References = tuple[int, int, int]
@@ -89,6 +106,21 @@ class Additions:
             and args[1].dim() == 1
             and _references(args[0]) in self._linear
         )
+
+
+def on_own_zeros(
+    func: OpOverload, node: torch.autograd.graph.Node | None, inputs: list[Entry]
+) -> OpOverload | None:
+    """What a C++ node of autograd runs in place of ``func`` on zeros that it has made.
+
+    None where the operator stays what it is.
+    """
+    found = _ON_ZEROS.get(func)
+    if found is None or node is None or isinstance(node, BackwardCFunction):
+        return None
+    zeros = inputs[0]
+    made_here = zeros.node == node._sequence_nr() and zeros.op in _ZEROS
+    return found if made_here else None
 
 
 def _add_bias_apart(requires_grad: bool) -> None:

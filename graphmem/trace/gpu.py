@@ -15,9 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from graphmem.schedule import Unknown
 from graphmem.sources.without_gpu import WithoutGPU
-from graphmem.trace.recorder import Recorder
 
 T = TypeVar("T")
 
@@ -39,29 +37,16 @@ def without_names(run: Callable[[AbstractContextManager[Any]], T]) -> T:
 
 
 @contextmanager
-def gpu_noticed(recorder: Recorder) -> Iterator[None]:
-    """Raise ``GPUNamed`` where torch would turn to CUDA; note an autocast for CUDA."""
+def gpu_noticed() -> Iterator[None]:
+    """Raise ``GPUNamed`` where torch would turn to CUDA."""
     cuda: Any = torch.cuda
-    autocast: Any = torch.amp.autocast_mode.autocast
-    lazy_init, enter = cuda._lazy_init, autocast.__enter__
+    lazy_init = cuda._lazy_init
 
     def named() -> None:
         raise GPUNamed
 
-    def entered(self: Any) -> Any:
-        if self.device == "cuda":
-            place = recorder.places.forward()
-            recorder.ledger.note(
-                Unknown(
-                    "torch.autocast('cuda') is not modelled in this version",
-                    place.source or "",
-                    "it is off: every operator keeps its inputs' dtype",
-                )
-            )
-        return enter(self)
-
-    cuda._lazy_init, autocast.__enter__ = named, entered
+    cuda._lazy_init = named
     try:
         yield
     finally:
-        cuda._lazy_init, autocast.__enter__ = lazy_init, enter
+        cuda._lazy_init = lazy_init

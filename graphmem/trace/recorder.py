@@ -160,11 +160,14 @@ class Recorder(TorchDispatchMode):
             call.args, moment.node, inputs
         )
         bias = call.func is engine.ADD and not sums and self._additions.is_bias(call.args, inputs)
+        scattered = engine.on_own_zeros(call.func, moment.node, inputs)
         if sums or bias:
             call = replace(call, func=engine.ADD_IN_PLACE)
+        elif scattered is not None:
+            call = replace(call, func=scattered)
         self._keep_foreign(call)
         result = self._answers.give(call, inputs, moment.place)
-        if bias:
+        if bias or (scattered is not None and torch.is_grad_enabled()):
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
         scratch = self._scratch(call, result)
         allocated = self._enter_results(call, inputs, result, moment)

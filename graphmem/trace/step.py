@@ -139,8 +139,8 @@ def _grad_context(name: str) -> AbstractContextManager[Any]:
 
 
 def _autocast(options: Options) -> AbstractContextManager[Any]:
-    """The CPU's own autocast, around forward and loss."""
+    """The target's autocast, around forward and loss."""
     dtypes = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
     if options.precision not in dtypes:
         return nullcontext()
-    return torch.autocast("cpu", dtype=dtypes[options.precision])
+    return torch.autocast(str(options.target), dtype=dtypes[options.precision])
