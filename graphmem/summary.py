@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import accumulate
 from typing import Any, TypeVar
 
 import graphmem
 from graphmem import liveness
 from graphmem.allocator import Placement, block_bytes, parse_alloc_conf, place
+from graphmem.devices import Gpu
+from graphmem.fits import fit_on, fit_placed, gpu_of, place_on
 from graphmem.liveness import Lifetimes, Liveness
 from graphmem.options import Options, Target
 from graphmem.report import (
     BREAKDOWN,
+    Fits,
     Holder,
     Kernel,
     Layer,
@@ -55,7 +59,9 @@ class _Summary:
 
     def __init__(self, schedule: Schedule, options: Options) -> None:
         self.schedule = schedule
+        self.options = options
         self.is_placed = options.target is Target.CUDA
+        self.gpu = gpu_of(options) if self.is_placed and options.device is not None else None
         self.placement = _placement(schedule, options)
         scratch = self.placement.scratch_bytes
         self.live = liveness.measure(schedule, self.size, scratch=scratch)
@@ -99,16 +105,29 @@ class _Summary:
             torch=torch_version,
             timeline=self.timeline() if timeline else None,
             kernels=tuple(Kernel(c.op, c.kernel, c.why, c.calls) for c in self.schedule.choices),
+            device=None if self.gpu is None else _device(self.gpu),
+            fits=self.fits(),
         )
+
+    def fits(self) -> Fits:
+        """The answer for the GPU that was named, and how to have others."""
+        ask = partial(fit_on, self.schedule, self.options)
+        if self.gpu is None:
+            return Fits(ask=ask if self.is_placed else None)
+        name = self.gpu.name
+        if self.options.headroom:  # the run is placed without it
+            return Fits({name: ask(name)}, ask)
+        return Fits({name: fit_placed(self.schedule, self.options, self.gpu, self.placement)}, ask)
 
     def peak(self) -> Peak:
         op = self.schedule.operations[self.live.peak_index]
         requested = liveness.measure(self.schedule, self.requested)
+        reserved = max(self.placement.reserved_bytes)
         return Peak(
             requested_bytes=requested.peak_bytes,
             allocated_bytes=self.live.peak_bytes,
-            reserved_bytes=max(self.placement.reserved_bytes) if self.is_placed else None,
-            device_bytes=None,
+            reserved_bytes=reserved if self.is_placed else None,
+            device_bytes=None if self.gpu is None else _device_bytes(reserved, self.gpu),
             step=op.step,
             phase=str(op.phase),
             op=op.target,
@@ -269,9 +288,25 @@ def _phase_peaks(schedule: Schedule, live: Liveness) -> dict[tuple[str, Phase], 
     return peaks
 
 
+def _device(gpu: Gpu) -> dict[str, Any]:
+    return {"name": gpu.name, "arch": gpu.arch, "capacity_bytes": gpu.capacity_bytes}
+
+
+def _device_bytes(reserved: int, gpu: Gpu) -> tuple[int, int]:
+    """What nvidia-smi shows: the reserved bytes, and the least and the most of the context."""
+    low, high = gpu.context_bytes
+    return reserved + low, reserved + high
+
+
 def _placement(schedule: Schedule, options: Options) -> Placement:
-    """The blocks that a target's allocator hands out."""
+    """The blocks that a target's allocator hands out.
+
+    On a GPU that is named, it gives free segments back near the capacity, as PyTorch does.
+    """
     target = options.target
+    if target is Target.CUDA and options.device is not None:
+        gpu = gpu_of(options)
+        return place_on(schedule, options, gpu, gpu.context_bytes[1])
     if target is Target.CUDA:
         settings = parse_alloc_conf(options.alloc_conf or "")
         return place(schedule, lambda storage: not storage.host, settings)

@@ -23,7 +23,7 @@ from graphmem import errors
 ROOT = Path(graphmem.__file__).resolve().parent
 
 EVERYBODY = frozenset({"errors", "options", "as_text"})
-_DATA = frozenset({"devices", "schedule", "liveness", "allocator", "report", "summary"})
+_DATA = frozenset({"devices", "schedule", "liveness", "allocator", "report", "fits", "summary"})
 _TORCH = frozenset({"sources", "targets", "trace", "analysis", "measure"})
 
 ARROWS: dict[str, frozenset[str]] = {
@@ -36,13 +36,14 @@ ARROWS: dict[str, frozenset[str]] = {
     "allocator": frozenset({"schedule", "liveness"}),
     "snapshots": frozenset({"allocator"}),
     "report": frozenset(),
-    "summary": frozenset({"devices", "schedule", "liveness", "allocator", "report"}),
+    "fits": frozenset({"devices", "schedule", "allocator", "report"}),
+    "summary": frozenset({"devices", "schedule", "liveness", "allocator", "report", "fits"}),
     "render": frozenset({"report"}),
     "sources": frozenset({"schedule"}),
     "targets": frozenset({"devices", "schedule"}),
     "trace": frozenset({"devices", "schedule", "report", "sources", "targets"}),
     "analysis": _DATA | {"sources", "targets", "trace"},
-    "measure": _DATA | {"sources", "targets", "trace", "analysis"},
+    "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots"},
     "commands": _DATA | _TORCH | {"render", "snapshots"},
     "cli": frozenset({"commands"}),
     "__main__": frozenset({"cli"}),

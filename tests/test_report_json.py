@@ -135,10 +135,12 @@ NULLABLE = {
     "holders.*.source",
     "holders.*.freed",
     "timeline.*.reserved_bytes",
-    "fits.H200.headroom_bytes",
     "fits.H200.out_of_memory_at",
-    "fits.RTX-3080.headroom_bytes",
-    "fits.RTX-3080.out_of_memory_at",
+    "fits.RTX 3080.out_of_memory_at",
+    "fits.RTX 3080.out_of_memory_at.step",
+    "fits.RTX 3080.out_of_memory_at.phase",
+    "fits.RTX 3080.out_of_memory_at.op",
+    "fits.RTX 3080.out_of_memory_at.source",
     "unknown.*.bytes",
 }
 

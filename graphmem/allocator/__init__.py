@@ -17,7 +17,7 @@ from graphmem.allocator.events import (
     Synchronize,
     replay,
 )
-from graphmem.allocator.placement import Placement, place
+from graphmem.allocator.placement import Placement, Shortage, place
 from graphmem.allocator.rounding import BLOCK_BYTES, block_bytes
 from graphmem.allocator.segments import Piece, Segment, State
 from graphmem.allocator.settings import AllocatorSettings
@@ -37,6 +37,7 @@ __all__ = [
     "Placement",
     "RecordStream",
     "Segment",
+    "Shortage",
     "Stat",
     "State",
     "Stats",

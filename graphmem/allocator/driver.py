@@ -81,6 +81,17 @@ class SimpleDriver:
         """Count the bytes back."""
         self.used -= nbytes
 
+    def lend(self, nbytes: int) -> None:
+        """Let the GPU have as much more memory as it takes to give ``nbytes`` now.
+
+        Its total grows by ``nbytes`` too: where a memory fraction is the limit, that brings
+        the request nearer, and a few such steps bring it through.
+        """
+        if self.capacity is not None:
+            self.capacity = max(self.capacity, self.used + nbytes)
+        if self._total is not None:
+            self._total += nbytes
+
     def _take(self, nbytes: int) -> bool:
         if self.capacity is not None and self.used + nbytes > self.capacity:
             return False

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphmem.as_text import format_bytes, format_count, format_tensor
 from graphmem.render.rows import LayerRows
-from graphmem.report import Report, Step, Subject, UnknownItem
+from graphmem.report import OutOfMemory, Report, Step, Subject, UnknownItem
 
 Mark = Callable[[str], str]
 Fact = tuple[str, str]
@@ -173,15 +173,24 @@ def _device(report: Report, mark: Mark) -> Iterator[Fact]:
     if report.device is not None:
         name, arch = mark(str(report.device["name"])), mark(str(report.device.get("arch") or ""))
         capacity = format_bytes(report.device["capacity_bytes"])
-        yield "Device", f"{name}{f' ({arch})' if arch else ''} of {capacity}"
+        headroom = report.created_from.get("headroom")
+        free = f", {format_bytes(headroom)} of it to stay free" if headroom else ""
+        yield "Device", f"{name}{f' ({arch})' if arch else ''} of {capacity}{free}"
 
 
 def _fits(report: Report, mark: Mark) -> Iterator[Fact]:
     for name, fit in report.fits.items():
-        spare, where = fit.get("headroom_bytes"), fit.get("out_of_memory_at")
-        text = f"{mark(name)}: {'yes' if fit['fits'] else 'no'}"
-        if spare is not None:
-            text += f", {format_bytes(abs(spare))} {'to spare' if spare >= 0 else 'too much'}"
-        if where:
-            text += f", out of memory at {mark(str(where))}"
-        yield "Fits", text
+        spare = f"{format_bytes(abs(fit.headroom_bytes))} {'to spare' if fit else 'too much'}"
+        text = f"{mark(name)}: {'yes' if fit else 'no'}, {spare}"
+        if fit.out_of_memory_at is not None:
+            text += f", out of memory {_out_of_memory(fit.out_of_memory_at, mark)}"
+        yield "Fits", "; ".join((text, *fit.notes))
+
+
+def _out_of_memory(at: OutOfMemory, mark: Mark) -> str:
+    """Who asks for how much when a run ends: ``at aten.mm of layers.0, which asks for ...``."""
+    asks = f"asks for {format_bytes(at.requested_bytes)}"
+    who = origin(at.op, at.module, at.source, mark)
+    if at.op is None:
+        return f"before the first operation, where {who} {asks}"
+    return f"in step {at.step}, {at.phase}, at {who}, which {asks}"

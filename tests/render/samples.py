@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from graphmem.report import (
+    Fit,
+    Fits,
     Holder,
     InputInfo,
+    OutOfMemory,
     Peak,
     Report,
     Step,
@@ -92,18 +95,18 @@ def training_report(blocks: int = 32) -> Report:
             TimelinePoint(0, "forward", "aten.embedding", "model.embed_tokens", total - 1, None),
             TimelinePoint(1, "backward", "aten.mm", place, total, total + 700 * MIB),
         ),
-        fits={
-            "H200": {
-                "fits": True,
-                "headroom_bytes": H200 - total - 1300 * MIB,
-                "out_of_memory_at": None,
-            },
-            "RTX-3080": {
-                "fits": False,
-                "headroom_bytes": 10 * GIB - total,
-                "out_of_memory_at": f"step 1, forward, aten.mm of {place}",
-            },
-        },
+        fits=Fits(
+            {
+                "H200": Fit("H200", True, H200 - total - 1300 * MIB, None),
+                "RTX 3080": Fit(
+                    "RTX 3080",
+                    False,
+                    10 * GIB - total,
+                    OutOfMemory(1, "forward", "aten.mm", 40, place, source, 501 * MIB),
+                    ("with the kernels of H200 (sm_90)",),
+                ),
+            }
+        ),
     )
 
 

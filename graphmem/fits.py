@@ -1,0 +1,116 @@
+"""Whether a run fits on a GPU, and where it runs out of memory if not.
+
+A run fits if its segments fit into what the GPU has for PyTorch's allocator: the capacity
+that PyTorch reports, less the most that the CUDA context was seen to take, less the headroom
+that the user asks for. Near that limit free segments are given back, as PyTorch does before
+it gives up; so what is decided on is a placement under that limit, not the peak of one
+without.
+
+Not covered: other processes on the GPU, NCCL's buffers and cuFFT's plans, which lie outside
+of PyTorch's allocator.
+"""
+
+from __future__ import annotations
+
+from graphmem import devices
+from graphmem.allocator import Placement, Shortage, parse_alloc_conf, place
+from graphmem.as_text import format_bytes
+from graphmem.devices import Gpu
+from graphmem.options import Options
+from graphmem.report import Fit, OutOfMemory
+from graphmem.schedule import BEFORE, Schedule
+
+
+def gpu_of(options: Options) -> Gpu:
+    """The GPU whose kernels a run has: the named one, else the assumed one."""
+    return devices.DEFAULT if options.device is None else devices.find(options.device)
+
+
+def place_on(schedule: Schedule, options: Options, gpu: Gpu, reserve_bytes: int) -> Placement:
+    """The blocks of a run on a GPU of which ``reserve_bytes`` are not for its allocator."""
+    settings = parse_alloc_conf(options.alloc_conf or "")
+    return place(
+        schedule,
+        lambda storage: not storage.host,
+        settings,
+        _limit(options, gpu, reserve_bytes),
+        gpu.capacity_bytes,
+    )
+
+
+def fit_on(schedule: Schedule, options: Options, name: str) -> Fit:
+    """Whether a run fits on the GPU of a name.
+
+    Raises:
+        UsageError: if the name is not one of a known GPU, with the nearest.
+    """
+    gpu = devices.find(name)
+    reserve = gpu.context_bytes[1] + options.headroom
+    return fit_placed(schedule, options, gpu, place_on(schedule, options, gpu, reserve))
+
+
+def fit_placed(schedule: Schedule, options: Options, gpu: Gpu, placement: Placement) -> Fit:
+    """As ``fit_on``, of a run that is placed with the most context and the headroom left out."""
+    low, high = (context + options.headroom for context in gpu.context_bytes)
+    spare = _limit(options, gpu, high) - max(placement.reserved_bytes)
+    fits = placement.shortage is None and spare >= 0
+    notes = [*_other_kernels(options, gpu)]
+    if not fits and low < high and place_on(schedule, options, gpu, low).shortage is None:
+        notes.append(_depends_on_context(gpu))
+    return Fit(
+        device=gpu.name,
+        fits=fits,
+        headroom_bytes=spare,
+        out_of_memory_at=_moment(schedule, placement.shortage),
+        notes=tuple(notes),
+    )
+
+
+def _limit(options: Options, gpu: Gpu, reserve_bytes: int) -> int:
+    """What PyTorch's allocator may take, also under a memory fraction."""
+    fraction = parse_alloc_conf(options.alloc_conf or "").memory_fraction
+    allowed = gpu.capacity_bytes if fraction is None else int(fraction * gpu.capacity_bytes)
+    return min(gpu.capacity_bytes - reserve_bytes, allowed)
+
+
+def _moment(schedule: Schedule, shortage: Shortage | None) -> OutOfMemory | None:
+    if shortage is None:
+        return None
+    if shortage.operation == BEFORE and shortage.storage is not None:
+        storage = schedule.storages[shortage.storage]
+        return OutOfMemory(
+            step=None,
+            phase=None,
+            op=None,
+            op_index=BEFORE,
+            module=storage.module,
+            source=storage.source,
+            requested_bytes=shortage.requested_bytes,
+        )
+    op = schedule.operations[shortage.operation]
+    return OutOfMemory(
+        step=op.step,
+        phase=str(op.phase),
+        op=op.target,
+        op_index=op.index,
+        module=op.module,
+        source=op.source,
+        requested_bytes=shortage.requested_bytes,
+    )
+
+
+def _other_kernels(options: Options, gpu: Gpu) -> list[str]:
+    """What to say where the run was recorded with the kernels of another architecture."""
+    own = gpu_of(options)
+    if own.compute_capability == gpu.compute_capability:
+        return []
+    assumed = "" if options.device else ", which was assumed"
+    return [
+        f"with the kernels of {own.name} ({own.arch}{assumed}); "
+        f"analyze for {gpu.name} ({gpu.arch}) to have its own"
+    ]
+
+
+def _depends_on_context(gpu: Gpu) -> str:
+    low, high = map(format_bytes, gpu.context_bytes)
+    return f"it fits where the CUDA context takes {low}, the least that was seen, not {high}"
