@@ -12,8 +12,9 @@ from graphmem import devices
 from graphmem import report as _report
 from graphmem.allocator import parse_alloc_conf
 from graphmem.errors import UsageError
-from graphmem.options import Mode, Options, Precision, Target, choice
+from graphmem.options import Mode, Options, Precision, Target, choice, parse_bytes
 from graphmem.report import Report
+from graphmem.schedule import Schedule
 from graphmem.summary import summarize
 from graphmem.trace.inputs import Call, as_call, info
 from graphmem.trace.optimizers import OptimizerChoice
@@ -41,6 +42,7 @@ def analyze(
     strict: bool = False,
     alloc_conf: str | None = None,
     device: str | None = None,
+    headroom: int | str = 0,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of a model's training step or inference, before anything runs.
@@ -71,7 +73,9 @@ def analyze(
         alloc_conf: the caching allocator's settings in PyTorch's own syntax, such as
             ``"expandable_segments:True"``.
         device: the GPU, such as ``"A100-80GB"`` (``graphmem devices`` lists them); it decides
-            which kernels run.
+            which kernels run, and ``report.fits`` whether its memory is enough.
+        headroom: what is to stay free of that memory, in bytes or as ``"2GiB"``; no other
+            number of the report changes with it.
         timeline: list every operation in ``report.timeline``.
 
     Returns:
@@ -95,6 +99,7 @@ def analyze(
         strict=strict,
         alloc_conf=alloc_conf,
         device=device,
+        headroom=headroom,
     )
     call = as_call(inputs, kwargs)
     return analyze_call(
@@ -114,6 +119,31 @@ def analyze_call(
     timeline: bool = False,
 ) -> Report:
     """As ``analyze``, with resolved options and a call ``(args, kwargs)``."""
+    report, _ = traced_call(
+        model,
+        call,
+        options,
+        loss=loss,
+        optimizer=optimizer,
+        kind=kind,
+        name=name,
+        timeline=timeline,
+    )
+    return report
+
+
+def traced_call(
+    model: nn.Module,
+    call: Call,
+    options: Options,
+    *,
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: OptimizerChoice = "adamw",
+    kind: str = "module",
+    name: str | None = None,
+    timeline: bool = False,
+) -> tuple[Report, Schedule]:
+    """As ``analyze_call``, with the schedule that the report is of."""
     parameters = list(model.parameters())
     counts = (
         sum(p.numel() for p in parameters),
@@ -123,7 +153,10 @@ def analyze_call(
     subject = _report.Subject(
         kind, name or type(model).__name__, *counts, info(trace.call, parameter_names(model))
     )
-    return summarize(trace.schedule, subject, options, options.to_dict(), torch_version(), timeline)
+    report = summarize(
+        trace.schedule, subject, options, options.to_dict(), torch_version(), timeline
+    )
+    return report, trace.schedule
 
 
 def graph(
@@ -164,6 +197,7 @@ def record(
     strict: bool = False,
     alloc_conf: str | None = None,
     device: str | None = None,
+    headroom: int | str = 0,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of any callable that runs the user's own loop.
@@ -180,6 +214,7 @@ def record(
         strict: refuse what would have to be assumed.
         alloc_conf: as for ``analyze``.
         device: as for ``analyze``.
+        headroom: as for ``analyze``.
         timeline: list every operation in ``report.timeline``.
 
     Raises:
@@ -192,6 +227,7 @@ def record(
         strict=strict,
         alloc_conf=alloc_conf,
         device=device,
+        headroom=headroom,
     )
     found = reachable(step)
     parameters = {id(p): p for _, module in found.modules for p in module.parameters()}.values()
@@ -226,6 +262,9 @@ def make_options(**values: Any) -> Options:
     parse_alloc_conf(values.get("alloc_conf") or "")
     if values.get("device") is not None:
         values["device"] = devices.find(values["device"]).name
+        if values["target"] is not Target.CUDA:
+            raise UsageError(f"device {values['device']}: a GPU goes with target cuda only")
+    values["headroom"] = parse_bytes(values.get("headroom", 0), "headroom")
     return Options(**values)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphmem.commands.arguments import (
     REPORT_KINDS,
@@ -15,11 +15,13 @@ from graphmem.commands.arguments import (
     request_of,
     write,
 )
+from graphmem.commands.compare import add_compare, comparison_of, snapshot_of
 from graphmem.errors import ExitCode, UsageError, ValueNeededError
 from graphmem.options import Options
 
 if TYPE_CHECKING:
     from graphmem.report import Report
+    from graphmem.schedule import Schedule
     from graphmem.sources import LoadedSubject
 
 
@@ -39,17 +41,22 @@ class Analyze:
         group.add_argument(
             "--timeline", action="store_true", help="every operation, in the JSON report"
         )
+        add_compare(group)
 
     def run(self, arguments: argparse.Namespace) -> ExitCode:
         """Analyze and print."""
         kind = kind_of(arguments.format, arguments.output, REPORT_KINDS)
         if arguments.timeline and kind != "json":
             raise UsageError("--timeline is part of the JSON report: add --format json")
-        report = self._report(arguments)
-        write(_rendered(report, kind, arguments), arguments.output)
+        snapshot = snapshot_of(arguments)
+        report, schedule = self._traced(arguments)
+        comparison = None
+        if snapshot is not None:
+            comparison = comparison_of(schedule, report, snapshot, arguments)
+        write(_rendered(report, comparison, kind, arguments), arguments.output)
         return ExitCode.OK
 
-    def _report(self, arguments: argparse.Namespace) -> Report:
+    def _traced(self, arguments: argparse.Namespace) -> tuple[Report, Schedule]:
         from graphmem.sources import load_subject
 
         options = options_of(arguments, arguments.target)
@@ -63,10 +70,12 @@ class Analyze:
             return _analyzed(subject.rebuild_really(), options, arguments)
 
 
-def _analyzed(subject: LoadedSubject, options: Options, arguments: argparse.Namespace) -> Report:
-    from graphmem.analysis import analyze_call
+def _analyzed(
+    subject: LoadedSubject, options: Options, arguments: argparse.Namespace
+) -> tuple[Report, Schedule]:
+    from graphmem.analysis import traced_call
 
-    return analyze_call(
+    return traced_call(
         subject.model,
         (subject.args, subject.kwargs),
         options,
@@ -86,11 +95,16 @@ def _affordable(subject: LoadedSubject) -> bool:
     return needed < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _rendered(report: Report, kind: str, arguments: argparse.Namespace) -> str:
+def _rendered(
+    report: Report, comparison: dict[str, Any] | None, kind: str, arguments: argparse.Namespace
+) -> str:
     from graphmem import render
+    from graphmem.render.comparison import rendered
 
     if kind == "json":
-        return render.as_json(report)
-    if kind == "markdown":
-        return render.as_markdown(report, depth=arguments.depth, holders=arguments.holders)
-    return render.as_text(report, depth=arguments.depth, holders=arguments.holders)
+        return render.as_json(report, comparison)
+    shown = render.as_markdown if kind == "markdown" else render.as_text
+    text = shown(report, depth=arguments.depth, holders=arguments.holders)
+    if comparison is None:
+        return text
+    return f"{text}\n{rendered(comparison, kind, arguments.holders)}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,20 +45,42 @@ class SnapshotCommand:
         """Load, replay and print."""
         from graphmem.allocator import parse_alloc_conf
         from graphmem.render.snapshot import rendered
-        from graphmem.snapshots import load
 
         kind = kind_of(arguments.format, arguments.output, KINDS)
         other = None if arguments.alloc_conf is None else parse_alloc_conf(arguments.alloc_conf)
-        snapshot = load(Path(arguments.file))
-        devices = [_device(snapshot, trace, other) for trace in snapshot.devices if trace.entries]
-        if not devices:
-            raise ModelLoadError(
-                f"{arguments.file}: no events were recorded; call "
-                "torch.cuda.memory._record_memory_history() before the code of interest"
-            )
+        snapshot = loaded(arguments.file)
+        with naming(arguments.file):
+            devices = [_device(snapshot, t, other) for t in snapshot.devices if t.entries]
         text = rendered({"devices": devices}, arguments.file, kind, arguments.holders)
         write(text, arguments.output)
         return ExitCode.OK
+
+
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Says which file it is that contradicts itself."""
+    try:
+        yield
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{file}: the recorded events can't be followed: {error}") from error
+
+
+def loaded(file: str) -> Snapshot:
+    """A snapshot with events.
+
+    Raises:
+        UsageError: if the file can't be read, or is too large.
+        ModelLoadError: if it is no snapshot, or nothing was recorded.
+    """
+    from graphmem.snapshots import load
+
+    snapshot = load(Path(file))
+    if not any(trace.entries for trace in snapshot.devices):
+        raise ModelLoadError(
+            f"{file}: no events were recorded; call "
+            "torch.cuda.memory._record_memory_history() before the code of interest"
+        )
+    return snapshot
 
 
 def _device(

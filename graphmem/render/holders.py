@@ -46,11 +46,15 @@ def kind(holder: Holder) -> str:
 
 
 def came_from(holder: Holder, width: int) -> str:
-    """The operator, module and source line of a holder, shortened to a width.
+    """The operator, module and source line of a holder, shortened to a width."""
+    return shortened_origin(holder.op, holder.module, holder.source, width)
+
+
+def shortened_origin(op: str | None, module: str, source: str | None, width: int) -> str:
+    """An operator, module and source line, shortened to a width.
 
     The folders of the source go first, then the middle of the module's path.
     """
-    op, module, source = holder.op, holder.module, holder.source
     if source is not None:
         room = min(_MOST_SOURCE, len(source) - max(0, len(origin(op, module, source)) - width))
         source = shorten_path(source, max(room, len(source.split("/")[-1])))

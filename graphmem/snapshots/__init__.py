@@ -15,9 +15,10 @@ from graphmem.snapshots.moment import (
     Room,
     peak_moment,
 )
-from graphmem.snapshots.peaks import allocated_levels
+from graphmem.snapshots.peaks import allocated_levels, recorded_reserved
 from graphmem.snapshots.replay import DeviceReplay, Kind, Mismatch, has_segments, replay_device
 from graphmem.snapshots.stacks import Site, Sites
+from graphmem.snapshots.start import starting_segments
 from graphmem.snapshots.trace import Action, DeviceTrace, Entry, Frame, Snapshot
 from graphmem.snapshots.what_if import what_if
 
@@ -41,6 +42,8 @@ __all__ = [
     "has_segments",
     "load",
     "peak_moment",
+    "recorded_reserved",
     "replay_device",
+    "starting_segments",
     "what_if",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,9 @@ def _device(device: int, trace: Any, rows: list[_Row], frames: _Frames) -> Devic
     own = [row for row in rows if row.device == device]
     private = [row.segment for row in own if not row.public]
     public = sorted((row.segment for row in own if row.public), key=lambda s: s.address)
+    for segment, following in pairwise(public):
+        if segment.address + segment.size > following.address:
+            raise ModelLoadError(f"the segments at {following.address:#x} overlap")
     entries = (entry for entry in _entries(trace, frames) if not _lies_in(entry, private))
     stacks = {address: stack for row in own if row.public for address, stack in row.stacks.items()}
     return DeviceTrace(device, tuple(entries), tuple(public), len(private), stacks)
@@ -217,10 +221,13 @@ def _entries(trace: Any, frames: _Frames) -> Iterator[Entry]:
     for item in trace:
         action = _ACTIONS.get(_field(item, "action", str))
         if action is not None:
+            size = _size(item, "size")
+            if size == 0:
+                raise ModelLoadError(f"an event {action} of no bytes")
             yield Entry(
                 action,
                 _size(item, "device_free" if action is Action.OOM else "addr"),
-                _size(item, "size"),
+                size,
                 _size(item, "stream"),
                 frames.stack(_field(item, "frames", list, [])),
             )

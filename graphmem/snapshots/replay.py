@@ -135,9 +135,9 @@ class Player:
                 self._request(index, entry)
             case Action.FREE_REQUESTED:
                 self._empty_cache(index)
-                self.allocator.free(self._known(entry), pending=True)
+                self.allocator.free(self._known(index, entry), pending=True)
             case Action.FREE_COMPLETED:
-                self.allocator.complete(self._known(entry))
+                self.allocator.complete(self._known(index, entry))
                 del self.live[entry.address]
             case _:
                 self._asked.append(entry)
@@ -192,10 +192,15 @@ class Player:
         for difference in self.driver.settle():
             self._differs(index, Kind.DECISION, 0, difference)
 
-    def _known(self, entry: Entry) -> Block:
+    def _known(self, index: int, entry: Entry) -> Block:
+        """The block that an event frees; it must be one that can be freed."""
         block = self.live.get(entry.address)
-        if block is None:
-            raise ModelLoadError(f"{entry.action} at {entry.address:#x}, where nothing lives")
+        frees = entry.action is Action.FREE_REQUESTED
+        if block is None or not (block.allocated if frees else block.pending):
+            found = "nothing lives" if block is None else f"{block} is"
+            raise ModelLoadError(
+                f"event {index}: {entry.action} at {entry.address:#x}, where {found}"
+            )
         return block
 
     def _differs(self, index: int, kind: Kind, size: int, difference: str) -> None:
