@@ -16,9 +16,7 @@ from graphmem.options import Target
 from graphmem.schedule import Unknown
 from graphmem.targets import context
 from graphmem.targets.cuda.attention_choice import Attention
-from graphmem.targets.layout import Layout
 from graphmem.targets.overrides import override
-from graphmem.targets.scratch import Call, scratch
 
 aten = torch.ops.aten
 
@@ -123,21 +121,3 @@ def _aligned(mask: Tensor, multiple: int) -> Tensor:
     """Rows that start at multiples of ``multiple`` elements (``pad_bias``)."""
     short = -mask.shape[-1] % multiple
     return F.pad(mask, (0, short))[..., : mask.shape[-1]] if short else mask
-
-
-@scratch("aten::_scaled_dot_product_flash_attention_backward", target=Target.CUDA)
-def flash_backward(call: Call) -> int:
-    """Row sums and a float accumulator for dq; dk and dv of all query heads under GQA.
-
-    Inputs: grad_out, query [B, H, Sq, D], key [B, Hk, Sk, D], value, ...
-    ``softmax_d`` fp32 [B, H, Sq to 128], ``dq_accum`` fp32 [B, Sq to 128, H, D to 32].
-    Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, ``mha_bwd``.
-    """
-    query: Layout = call.args[1]
-    key: Layout = call.args[2]
-    batch, heads, rows, head = query.size
-    rows_up, head_up = -(-rows // 128) * 128, -(-head // 32) * 32
-    nbytes = 4 * batch * heads * rows_up + 4 * batch * rows_up * heads * head_up
-    if key.size[1] != heads:
-        nbytes += 2 * batch * heads * key.size[2] * head * query.dtype.itemsize
-    return nbytes
