@@ -119,8 +119,8 @@ def efficient_backward(call: Call) -> Bytes:
     """Row sums of grad * out, and a workspace of gradients that several blocks add to.
 
     Inputs: grad_out, query, key, value, attn_bias, out, ...
-    In fp32 the row sums [B, H, Sq] are computed from the whole product [B, Sq, H, Dv], which
-    is gone before the workspace is taken. A gradient that lies otherwise than [B, Sq, H, Dv]
+    In fp32 the row sums [B, H, Sq] are copied from a reduction of the whole product
+    [B, Sq, H, Dv]; these two are gone before the workspace is taken. A gradient that lies otherwise than [B, Sq, H, Dv]
     is copied first.
     Source: aten/src/ATen/native/transformers/cuda/attention_backward.cu,
     ``_efficient_attention_backward``, and mem_eff_attention/kernel_backward.h,
@@ -135,7 +135,7 @@ def efficient_backward(call: Call) -> Bytes:
     if query.dtype is not torch.float32:
         return ((copied, sums, workspace),)
     product = sums * value.size[3]
-    return ((copied, product, sums), (copied, sums, sums), (copied, sums, workspace))
+    return ((copied, product, sums, sums), (copied, sums, workspace))
 
 
 def _is_heads_last(grad: Layout) -> bool:
