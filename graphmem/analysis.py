@@ -31,6 +31,7 @@ def analyze(
     loss: Callable[[Any], Tensor] | None = None,
     optimizer: OptimizerChoice = "adamw",
     precision: str | None = None,
+    master_weights: bool = False,
     target: str = "cuda",
     foreach: bool | None = None,
     fused: bool | None = None,
@@ -59,7 +60,10 @@ def analyze(
         optimizer: a name (``"adamw"``, ``"sgd+momentum"``), a class of torch.optim, or a
             callable of the parameters.
         precision: ``"fp32"``, ``"bf16"`` or ``"fp16"`` convert the model; ``"amp-bf16"``
-            and ``"amp-fp16"`` autocast. None keeps the model's own dtypes.
+            and ``"amp-fp16"`` autocast, ``"amp-fp16"`` on CUDA with a GradScaler. None keeps
+            the model's own dtypes.
+        master_weights: with ``"bf16"`` or ``"fp16"``, give the optimizer fp32 copies of the
+            parameters, so that its states are fp32 (see ``graphmem.trace.master_weights``).
         target: ``"cuda"`` rounds to the allocator's blocks, ``"cpu"`` counts bytes as a
             real run on the CPU does.
         foreach: as in torch.optim; None: PyTorch's own choice on the target.
@@ -88,6 +92,7 @@ def analyze(
         mode=mode,
         target=target,
         precision=precision,
+        master_weights=master_weights,
         optimizer=_optimizer_name(optimizer),
         foreach=foreach,
         fused=fused,
@@ -254,6 +259,8 @@ def make_options(**values: Any) -> Options:
     values["target"] = choice(Target, values.get("target", "cuda"), "target")
     if values.get("precision") is not None:
         values["precision"] = choice(Precision, values["precision"], "precision")
+    if values.get("master_weights"):
+        _check_master_weights(values["mode"], values.get("precision"))
     if values.get("grad", "no_grad") not in ("no_grad", "inference_mode", "enabled"):
         raise UsageError(f"grad: {values['grad']!r} is not no_grad, inference_mode or enabled")
     for name in ("accumulate", "steps"):
@@ -266,6 +273,18 @@ def make_options(**values: Any) -> Options:
             raise UsageError(f"device {values['device']}: a GPU goes with target cuda only")
     values["headroom"] = parse_bytes(values.get("headroom", 0), "headroom")
     return Options(**values)
+
+
+def _check_master_weights(mode: Mode, precision: Precision | None) -> None:
+    """Refuse master weights where there is nothing to keep a copy of, or no optimizer."""
+    if mode is not Mode.TRAINING:
+        raise UsageError("master weights: an inference has no optimizer; use mode training")
+    if precision not in (Precision.BF16, Precision.FP16):
+        named = "the model's own precision" if precision is None else f"precision {precision}"
+        raise UsageError(
+            f"master weights: with {named} the parameters are what the optimizer works on; "
+            "use precision bf16 or fp16"
+        )
 
 
 def _optimizer_name(optimizer: OptimizerChoice) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum, unique
@@ -42,7 +43,8 @@ class Target(StrEnum):
 class Options:
     """The options of an analysis, resolved.
 
-    ``precision`` None keeps the model's own dtype. ``foreach`` and ``fused`` None leave
+    ``precision`` None keeps the model's own dtype; ``master_weights`` gives the optimizer
+    fp32 copies of half-precision parameters. ``foreach`` and ``fused`` None leave
     the choice to PyTorch's own default on the target. ``alloc_conf`` is PyTorch's own text
     (``PYTORCH_ALLOC_CONF``), None for its defaults. ``device`` is a GPU's name in
     ``graphmem.devices``, None if none was named; ``headroom`` bytes of it are to stay free.
@@ -51,6 +53,7 @@ class Options:
     mode: Mode = Mode.TRAINING
     target: Target = Target.CUDA
     precision: Precision | None = None
+    master_weights: bool = False
     optimizer: str = "adamw"
     foreach: bool | None = None
     fused: bool | None = None
@@ -92,3 +95,22 @@ def nearest(value: str, names: Iterable[str]) -> str:
     lowered = {name.lower(): name for name in names}
     close = difflib.get_close_matches(value.lower(), list(lowered), n=1, cutoff=0.5)
     return f"; did you mean {lowered[close[0]]!r}?" if close else ""
+
+
+_SIZE = re.compile(r"\s*(\d+)(?:\.(\d+))?\s*([kmgt]i?b|b)?\s*", re.IGNORECASE)
+_POWERS = {letter: power for power, letter in enumerate("kmgt", start=1)}
+
+
+def parse_bytes(size: int | str, option: str) -> int:
+    """The bytes of ``"2GiB"`` (1024^3 each), ``"500 MB"`` (1000^2 each) or a plain number.
+
+    Raises:
+        UsageError: naming the option, for anything else, and for negative numbers.
+    """
+    found = _SIZE.fullmatch(str(size))
+    whole, decimals, unit = found.groups(default="") if found else ("", "", "")
+    if not whole or (decimals and len(unit) < 2):
+        raise UsageError(f"{option}: {size!r} is not a size such as 2GiB, 500MB or 1048576")
+    base = 1024 if "i" in unit.lower() else 1000
+    power = _POWERS.get(unit[:1].lower(), 0)
+    return int(whole + decimals) * base**power // 10 ** len(decimals)

@@ -53,6 +53,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--precision", help="fp32, bf16, fp16, amp-bf16 or amp-fp16")
     group.add_argument(
+        "--master-weights",
+        action="store_true",
+        help="with bf16 or fp16: the optimizer works on fp32 copies of the parameters",
+    )
+    group.add_argument(
         "--accumulate", type=_positive, default=1, metavar="N", help="micro-batches per step (1)"
     )
     group.add_argument("--clip-grad-norm", type=float, metavar="NORM", help="clip gradients")
@@ -67,6 +72,14 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--grad",
         default="no_grad",
         help="of an inference: no_grad (default), inference_mode or enabled",
+    )
+    group.add_argument(
+        "--device",
+        metavar="GPU",
+        help="such as A100-80GB: its kernels, and whether it fits (graphmem devices lists all)",
+    )
+    group.add_argument(
+        "--headroom", metavar="SIZE", help="what is to stay free of its memory, such as 2GiB"
     )
     group.add_argument(
         "--alloc-conf",
@@ -95,10 +108,13 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
     from graphmem.trace.optimizers import find_optimizer
 
     find_optimizer(arguments.optimizer)
+    if arguments.headroom is not None and arguments.device is None:
+        raise UsageError("--headroom: of which GPU's memory? add --device")
     return make_options(
         mode=arguments.mode,
         target=target,
         precision=arguments.precision,
+        master_weights=arguments.master_weights,
         optimizer=arguments.optimizer,
         foreach=arguments.foreach,
         fused=arguments.fused,
@@ -109,6 +125,8 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
         grad=arguments.grad,
         strict=arguments.strict,
         alloc_conf=arguments.alloc_conf,
+        device=arguments.device,
+        headroom=arguments.headroom or 0,
     )
 
 

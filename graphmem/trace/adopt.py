@@ -105,12 +105,12 @@ def _copy_hooks(original: Tensor, made: Tensor) -> None:
 
 
 class Adoption:
-    """Exchanges the tensors of modules and optimizers, and puts them back."""
+    """Exchanges the tensors of modules, optimizers and scalers, and puts them back."""
 
     def __init__(self, stand_ins: StandIns) -> None:
         self.stand_ins = stand_ins
         self._modules: dict[int, tuple[nn.Module, dict[str, Any]]] = {}
-        self._optimizers: list[tuple[torch.optim.Optimizer, dict[str, Any]]] = []
+        self._others: list[tuple[Any, dict[str, Any]]] = []
 
     def module(self, root: nn.Module) -> None:
         """Exchange all tensors of a module and of those below it."""
@@ -147,7 +147,7 @@ class Adoption:
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Exchange the parameters and states that an optimizer holds."""
-        self._optimizers.append((optimizer, _snapshot(vars(optimizer))))
+        self._others.append((optimizer, _snapshot(vars(optimizer))))
         for group in optimizer.param_groups:
             group["params"] = [self.stand_ins.of(p) for p in group["params"]]
         states = {
@@ -157,12 +157,20 @@ class Adoption:
         optimizer.state.clear()
         optimizer.state.update(states)
 
+    def scaler(self, scaler: Any) -> None:
+        """Let a GradScaler make its two tensors anew, with the values that they have."""
+        self._others.append((scaler, _snapshot(vars(scaler))))
+        if scaler._enabled and scaler._scale is not None:
+            scaler._init_scale = float(scaler._scale)
+            scaler._init_growth_tracker = int(scaler._growth_tracker)
+            scaler._scale = scaler._growth_tracker = None
+
     def restore(self) -> None:
-        """Put every attribute of every module and optimizer back as it was."""
+        """Put every attribute of every module, optimizer and scaler back as it was."""
         for module, saved in self._modules.values():
             _put_back(vars(module), saved)
-        for optimizer, saved in self._optimizers:
-            _put_back(vars(optimizer), saved)
+        for other, saved in self._others:
+            _put_back(vars(other), saved)
         self.stand_ins.forget()
 
 

@@ -16,6 +16,7 @@ Not covered: two states at once, one for the GPU's tensors and one for the host'
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -135,31 +136,44 @@ def _casting(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
+def made_inside(cls: Any) -> Iterator[weakref.WeakSet[Any]]:
+    """The objects of a class that are made while the context is active."""
+    made: weakref.WeakSet[Any] = weakref.WeakSet()
+    make = cls.__init__
+
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        made.add(self)
+
+    with replaced(cls, "__init__", __init__):
+        yield made
+
+
+@contextmanager
 def _switched_off_noted(recorder: Recorder) -> Iterator[None]:
     """Note where an autocast is off because torch found no GPU when it was made.
 
     One that was made before the trace on a machine without a GPU does not tell whether the
     user or torch switched it off. Inside of another autocast it is taken to be the user.
     """
-    made_inside: weakref.WeakSet[Any] = weakref.WeakSet()
-    make, enter = _mode.autocast.__init__, _mode.autocast.__enter__
     no_gpu = torch.cuda.amp.common.amp_definitely_not_available()
+    enter = _mode.autocast.__enter__
 
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        made_inside.add(self)
+    with made_inside(_mode.autocast) as ours:
 
-    def entered(self: Any) -> Any:
-        is_doubtful = no_gpu and self.device == "cuda" and not self._enabled
-        if is_doubtful and self not in made_inside and not torch.is_autocast_enabled("cuda"):
-            recorder.ledger.note(_switched_off("torch.autocast('cuda')", recorder))
-        return enter(self)
+        def entered(self: Any) -> Any:
+            is_doubtful = no_gpu and self.device == "cuda" and not self._enabled
+            if is_doubtful and self not in ours and not torch.is_autocast_enabled("cuda"):
+                recorder.ledger.note(switched_off("torch.autocast('cuda')", recorder))
+            return enter(self)
 
-    with replaced(_mode.autocast, "__init__", made), replaced(_mode.autocast, "__enter__", entered):
-        yield
+        with replaced(_mode.autocast, "__enter__", entered):
+            yield
 
 
-def _switched_off(what: str, recorder: Recorder) -> Unknown:
+def switched_off(what: str, recorder: Recorder) -> Unknown:
+    """What a report says of an object that may be off for lack of a GPU only."""
     return Unknown(
         f"whether a {what} that was made before the step is to be on",
         recorder.places.forward().source or "",

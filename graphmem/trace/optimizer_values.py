@@ -11,12 +11,26 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from graphmem.schedule import Unknown
 
 _GREATER = ("aten.gt.", "aten.ge.")
 _LESS = ("aten.lt.", "aten.le.")
+
+
+_CHECK = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
+
+
+def changed(func: OpOverload, written: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the arguments that an operator writes, those whose value is no longer known.
+
+    ``found_inf`` of ``torch.amp.GradScaler``, the check's second argument, stays what it
+    was, 0: no gradient overflows.
+    """
+    return written[:1] if func is _CHECK else written
 
 
 def comparison(op: str, args: tuple[Any, ...]) -> bool | None:

@@ -47,14 +47,14 @@ def find_optimizer(name: str) -> tuple[type[torch.optim.Optimizer], dict[str, An
 
 
 def make_optimizer(
-    choice: OptimizerChoice, model: nn.Module, options: Options
+    choice: OptimizerChoice, candidates: Iterable[nn.Parameter], options: Options
 ) -> torch.optim.Optimizer:
-    """The optimizer of a model's trainable parameters.
+    """The optimizer of those parameters that are trainable.
 
     Raises:
         UsageError: if it can't be made, in one line.
     """
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters = [p for p in candidates if p.requires_grad]
     if not parameters:
         raise UsageError("the model has no parameter to train; use mode='inference'")
     if isinstance(choice, str):

@@ -94,6 +94,15 @@ class Recorder(TorchDispatchMode):
         finally:
             self._paused -= 1
 
+    @contextmanager
+    def in_optimizer(self) -> Iterator[None]:
+        """Operators inside are the optimizer's."""
+        before, self.optimizing = self.optimizing, True
+        try:
+            yield
+        finally:
+            self.optimizing = before
+
     def calibrate(self) -> None:
         """Learn what in-place additions look like; call it once, when active."""
         self._calibrating = True
@@ -172,14 +181,18 @@ class Recorder(TorchDispatchMode):
         scratch = self._scratch(call, result)
         allocated = self._enter_results(call, inputs, result, moment)
         allocated += self._workspace(call, moment)
-        written = [
-            e for i in call.operator.written for e in self.ledger.entries_of(call.argument(i))
-        ]
-        _spoil(written, inputs, moment)
+        written = self._entries_at(call, call.operator.written)
+        changed = optimizer_values.changed(call.func, call.operator.written)
+        same = changed == call.operator.written
+        _spoil(written if same else self._entries_at(call, changed), inputs, moment)
         self._call(call.operator.name, moment, inputs, written, allocated, scratch)
         if self.graph is not None:
             self.graph.add(len(self.ledger.calls) - 1, call, result)
         return result
+
+    def _entries_at(self, call: Dispatched, positions: tuple[int, ...]) -> list[Entry]:
+        """The entries of the arguments at some positions."""
+        return [entry for i in positions for entry in self.ledger.entries_of(call.argument(i))]
 
     def _keep_foreign(self, call: Dispatched) -> None:
         """Before an operator writes on the user's own memory, keep what is there."""

@@ -86,6 +86,9 @@ def trace_model(
             for name, tensor in named((args, kwargs), parameter_names(model)):
                 session.input(tensor, name)
             loop.prepare()
+            loop.in_optimizer = session.recorder.in_optimizer
+            if loop.masters is not None:
+                session.masters(loop.masters.copies)
             if loop.mode_is_fixed:
                 session.recorder.ledger.note(_FIXED_MODE)
             schedule = _steps(session, options.steps, loop.step, loop.results)

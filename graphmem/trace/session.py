@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -33,6 +33,7 @@ from graphmem.trace.modules import ModuleCalls, category_of
 from graphmem.trace.recorder import Recorder
 from graphmem.trace.rng import states_recorded
 from graphmem.trace.saved import saved_tensors
+from graphmem.trace.scaler import Scalers
 
 
 class Session:
@@ -90,6 +91,13 @@ class Session:
             for tensor in known.tensors_in(state):
                 self.recorder.adopt(tensor, Category.OPTIMIZER_STATES, path, None)
 
+    def masters(self, copies: Mapping[nn.Parameter, nn.Parameter]) -> None:
+        """Count fp32 copies of parameters as the optimizer's states, of the same modules."""
+        parameters = self.recorder.places.parameters
+        for parameter, copy in copies.items():
+            parameters[id(copy)] = path = parameters.get(id(parameter), TOP_LEVEL)
+            self._claim(copy, Category.OPTIMIZER_STATES, path)
+
     def input(self, tensor: Tensor, name: str, *, foreign: bool = False) -> None:
         """Adopt a tensor that the step is given, or reaches: it is taken to be on the device.
 
@@ -117,6 +125,7 @@ class Session:
             stack.enter_context(gpu_noticed())
             stack.enter_context(installed(self.target, self.context))
             if self.target is Target.CUDA:
+                stack.enter_context(Scalers(self.recorder, self.adoption).watched())
                 stack.enter_context(autocast_as_on_cuda(self.recorder))
             stack.enter_context(values.asked_for(self.recorder))
             stack.enter_context(states_recorded(self.recorder))

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from graphmem.errors import TraceError, UsageError
-from graphmem.options import Mode, Options, Precision
+from graphmem.options import Mode, Options, Precision, Target
+from graphmem.trace.master_weights import MasterWeights
 from graphmem.trace.modules import all_tensors
 from graphmem.trace.optimizers import OptimizerChoice, make_optimizer
 
@@ -24,6 +25,9 @@ class Loop:
     """A model and what it needs to be stepped, as it would stand in a training script.
 
     The outputs and the loss of a step stay referenced until the next one replaces them.
+    Under ``Target.CUDA`` a GradScaler scales the loss where gradients are fp16 at first: with
+    ``amp-fp16``, and with ``fp16`` and master weights (see ``master_weights``).
+    ``in_optimizer`` is a context around what the loop does beside ``optimizer.step``.
     """
 
     model: nn.Module
@@ -35,7 +39,10 @@ class Loop:
     output: Any = None
     loss_value: Any = None
     mode_is_fixed: bool = False
+    masters: MasterWeights | None = None
+    in_optimizer: Callable[[], AbstractContextManager[Any]] = nullcontext
     _optimizer: Any = None
+    _scaler: Any = None
 
     def prepare(self) -> None:
         """Set the model's mode and make the optimizer, before the first step."""
@@ -45,7 +52,24 @@ class Loop:
         except NotImplementedError:  # torch.export: a program keeps the mode it was made in
             self.mode_is_fixed = True
         if training:
-            self._optimizer = make_optimizer(self.optimizer, self.model, self.options)
+            self._prepare_training()
+
+    def _prepare_training(self) -> None:
+        if self.options.master_weights:
+            self.masters = MasterWeights(self.model.parameters())
+        self._optimizer = make_optimizer(self.optimizer, self._optimized(), self.options)
+        if _scales(self.options):
+            self._scaler = torch.amp.GradScaler("cuda")
+        if needs_closure(self._optimizer) and (self._scaler or self.masters):
+            raise UsageError(
+                f"{type(self._optimizer).__name__} evaluates the model itself, which GradScaler "
+                f"and master weights do not support; use another precision than "
+                f"{self.options.precision}"
+            )
+
+    def _optimized(self) -> list[nn.Parameter]:
+        """What the optimizer works on."""
+        return list(self.model.parameters()) if self.masters is None else self.masters.optimized
 
     def step(self) -> None:
         """Run one step."""
@@ -63,9 +87,24 @@ class Loop:
             self._optimizer.step(self._closure)
             return
         self._closure()
+        if self.masters is not None:
+            with self.in_optimizer():
+                self.masters.take_gradients()
         if self.options.clip_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm)
-        self._optimizer.step()
+            if self._scaler is not None:
+                self._scaler.unscale_(self._optimizer)
+            nn.utils.clip_grad_norm_(self._optimized(), self.options.clip_grad_norm)
+        self._update()
+
+    def _update(self) -> None:
+        if self._scaler is None:
+            self._optimizer.step()
+        else:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+        if self.masters is not None:
+            with self.in_optimizer():
+                self.masters.give_back()
 
     def _closure(self) -> Tensor:
         """zero_grad, and for each micro-batch forward, loss and backward."""
@@ -77,7 +116,10 @@ class Loop:
                 self.loss_value = self._loss_of(self.output)
             if options.accumulate > 1:
                 self.loss_value = self.loss_value / options.accumulate
-            self.loss_value.backward()
+            if self._scaler is None:
+                self.loss_value.backward()
+            else:
+                self._scaler.scale(self.loss_value).backward()
         return cast(Tensor, self.loss_value)
 
     def _infer(self) -> None:
@@ -97,6 +139,12 @@ class Loop:
                 "is the whole model frozen? mode='inference' needs no loss"
             )
         return value
+
+
+def _scales(options: Options) -> bool:
+    """Whether the loop has a GradScaler."""
+    halves = Precision.FP16 if options.master_weights else Precision.AMP_FP16
+    return options.target is Target.CUDA and options.precision is halves
 
 
 def needs_closure(optimizer: Any) -> bool:
