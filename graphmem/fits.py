@@ -38,20 +38,26 @@ def place_on(schedule: Schedule, options: Options, gpu: Gpu, reserve_bytes: int)
     )
 
 
-def fit_on(schedule: Schedule, options: Options, name: str) -> Fit:
+def ask_fit(schedule: Schedule, options: Options, name: str) -> Fit:
     """Whether a run fits on the GPU of a name.
 
     Raises:
         UsageError: if the name is not one of a known GPU, with the nearest.
     """
-    gpu = devices.find(name)
-    reserve = gpu.context_bytes[1] + options.headroom
-    return fit_placed(schedule, options, gpu, place_on(schedule, options, gpu, reserve))
+    return fit_on(schedule, options, devices.find(name))
 
 
-def fit_placed(schedule: Schedule, options: Options, gpu: Gpu, placement: Placement) -> Fit:
-    """As ``fit_on``, of a run that is placed with the most context and the headroom left out."""
+def fit_on(
+    schedule: Schedule, options: Options, gpu: Gpu, placement: Placement | None = None
+) -> Fit:
+    """Whether a run fits on a GPU.
+
+    Args:
+        placement: that of ``place_on`` with the most of the context and the headroom left
+            out, where it is at hand.
+    """
     low, high = (context + options.headroom for context in gpu.context_bytes)
+    placement = placement or place_on(schedule, options, gpu, high)
     spare = _limit(options, gpu, high) - max(placement.reserved_bytes)
     fits = placement.shortage is None and spare >= 0
     notes = [*_other_kernels(options, gpu)]

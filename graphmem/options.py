@@ -112,5 +112,6 @@ def parse_bytes(size: int | str, option: str) -> int:
     if not whole or (decimals and len(unit) < 2):
         raise UsageError(f"{option}: {size!r} is not a size such as 2GiB, 500MB or 1048576")
     base = 1024 if "i" in unit.lower() else 1000
-    power = _POWERS.get(unit[:1].lower(), 0)
-    return int(whole + decimals) * base**power // 10 ** len(decimals)
+    scale: int = base ** _POWERS.get(unit[:1].lower(), 0)
+    parts: int = 10 ** len(decimals)
+    return int(whole + decimals) * scale // parts

@@ -58,7 +58,7 @@ class Peak:
 
     ``reserved_bytes`` is None where the allocator is not modelled. ``device_bytes`` is what
     nvidia-smi shows, from and to: reserved, and the range of the GPU's CUDA context; None
-    where no GPU is named.
+    where no GPU is named. If the named GPU is too small, all are what the run would take.
     """
 
     requested_bytes: int

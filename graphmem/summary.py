@@ -12,7 +12,7 @@ import graphmem
 from graphmem import liveness
 from graphmem.allocator import Placement, block_bytes, parse_alloc_conf, place
 from graphmem.devices import Gpu
-from graphmem.fits import fit_on, fit_placed, gpu_of, place_on
+from graphmem.fits import ask_fit, fit_on, gpu_of, place_on
 from graphmem.liveness import Lifetimes, Liveness
 from graphmem.options import Options, Target
 from graphmem.report import (
@@ -111,13 +111,12 @@ class _Summary:
 
     def fits(self) -> Fits:
         """The answer for the GPU that was named, and how to have others."""
-        ask = partial(fit_on, self.schedule, self.options)
+        ask = partial(ask_fit, self.schedule, self.options) if self.is_placed else None
         if self.gpu is None:
-            return Fits(ask=ask if self.is_placed else None)
-        name = self.gpu.name
-        if self.options.headroom:  # the run is placed without it
-            return Fits({name: ask(name)}, ask)
-        return Fits({name: fit_placed(self.schedule, self.options, self.gpu, self.placement)}, ask)
+            return Fits(ask=ask)
+        same = None if self.options.headroom else self.placement  # which leaves none out
+        fit = fit_on(self.schedule, self.options, self.gpu, same)
+        return Fits({self.gpu.name: fit}, ask)
 
     def peak(self) -> Peak:
         op = self.schedule.operations[self.live.peak_index]

@@ -9,7 +9,7 @@ from enum import StrEnum
 import pytest
 
 from graphmem.errors import UsageError
-from graphmem.options import Mode, Options, Precision, Target, choice, nearest
+from graphmem.options import Mode, Options, Precision, Target, choice, nearest, parse_bytes
 
 
 @pytest.mark.parametrize("member", [*Mode, *Precision, *Target])
@@ -108,3 +108,28 @@ def test_by_default_two_training_steps_run_on_cuda_as_pytorch_itself_would_run_t
 )
 def test_a_name_in_capitals_is_near(value: str, kind: type[StrEnum], name: str) -> None:
     assert nearest(value, [str(member) for member in kind]) == f"; did you mean {name!r}?"
+
+
+@pytest.mark.parametrize(
+    ("size", "nbytes"),
+    [
+        (0, 0),
+        (1536, 1536),
+        ("1536", 1536),
+        ("1 B", 1),
+        ("2GiB", 2 * 1024**3),
+        (" 2 gib ", 2 * 1024**3),
+        ("1.5GiB", 3 * 1024**3 // 2),
+        ("500MB", 500_000_000),
+        ("0.25 KiB", 256),
+        ("1.000000000001TB", 1_000_000_000_001),
+    ],
+)
+def test_a_size_is_a_number_with_a_unit_or_bytes(size: int | str, nbytes: int) -> None:
+    assert parse_bytes(size, "headroom") == nbytes
+
+
+@pytest.mark.parametrize("size", ["", "GiB", "-1", -1, "2G", "1.5", "1.5B", "two GiB", "1e9", 1.5])
+def test_what_is_no_size_is_refused_with_an_example(size: int | str) -> None:
+    with pytest.raises(UsageError, match=r"headroom: .* is not a size such as 2GiB, 500MB or 10"):
+        parse_bytes(size, "headroom")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphmem.cli import main
-from graphmem.devices import GPUS
+from graphmem.devices import GPUS, find
 from graphmem.errors import ExitCode
 
 
@@ -79,3 +79,69 @@ def test_a_mistake_is_one_line(
 ) -> None:
     assert main(["devices", *arguments]) == ExitCode.UNUSABLE
     assert says in capsys.readouterr().err
+
+
+# -- graphmem analyze --device
+
+GOOD = ["analyze", "tests/commands/factories.py:good"]
+
+
+def test_analyze_on_a_gpu_says_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*GOOD, "--device", "tesla t4", "--headroom", "1.5GiB", "--format", "json"]
+    assert main(arguments) == ExitCode.OK
+
+    report = json.loads(capsys.readouterr().out)
+    t4 = find("T4")
+    low, high = t4.context_bytes
+    assert report["device"] == {
+        "name": "T4",
+        "arch": "sm_75",
+        "capacity_bytes": t4.capacity_bytes,
+    }
+    assert (report["created_from"]["device"], report["created_from"]["headroom"]) == (
+        "T4",
+        1_610_612_736,  # 1.5 * 1024^3
+    )
+    reserved = report["peak"]["reserved_bytes"]
+    assert report["peak"]["device_bytes"] == {"low": reserved + low, "high": reserved + high}
+    assert report["fits"] == {
+        "T4": {
+            "fits": True,
+            "headroom_bytes": t4.capacity_bytes - high - reserved - 1_610_612_736,
+            "out_of_memory_at": None,
+            "notes": [],
+        }
+    }
+
+
+def test_a_run_that_does_not_fit_is_told_in_the_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # 4 Gi rows of 8 floats: 128 GiB of input alone.
+    assert main([*GOOD, "--input", f"{2**32}x8", "--device", "t4"]) == ExitCode.OK
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Device T4 (sm_75) of 14.74 GiB" in out
+    assert "Fits T4: no, " in out
+    assert "too much, out of memory before the first operation, where (top level) asks for" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--device", "rtx4091"], "device 'rtx4091' is not a known GPU; did you mean RTX 4090"),
+        (["--device", "V100"], "device 'V100' may be any of V100-16GB, V100-32GB"),
+        (["--headroom", "2GiB"], "--headroom: of which GPU's memory? add --device"),
+        (
+            ["--device", "T4", "--headroom", "2G"],
+            "headroom: '2G' is not a size such as 2GiB, 500MB or 1048576",
+        ),
+        (["--device", "T4", "--target", "cpu"], "device T4: a GPU goes with target cuda only"),
+    ],
+)
+def test_a_mistake_with_a_gpu_is_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*GOOD, *arguments]) == ExitCode.UNUSABLE
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
