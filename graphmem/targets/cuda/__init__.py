@@ -3,6 +3,6 @@
 Where it depends on the GPU, a rule is given one (``Call.gpu``) or asks the context.
 """
 
-from graphmem.targets.cuda import attention, cublas, dropout
+from graphmem.targets.cuda import attention, attention_scratch, cublas, cudnn, dropout, softmax
 
-__all__ = ["attention", "cublas", "dropout"]
+__all__ = ["attention", "attention_scratch", "cublas", "cudnn", "dropout", "softmax"]

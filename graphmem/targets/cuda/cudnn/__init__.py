@@ -1,0 +1,12 @@
+"""cuDNN: what its convolutions take beside their tensors, by asking the library itself.
+
+cuDNN's own heuristics and plans answer for a GPU that is only described, so no GPU is
+needed: ``library`` finds and loads it, ``backend`` calls it, ``plans`` chooses a plan as
+PyTorch does, ``convolution`` holds the rules of the operators. ``selection`` says when
+PyTorch takes cuDNN at all, ``native`` what its own kernels take where it does not, and
+``table`` what is assumed where no library is installed.
+"""
+
+from graphmem.targets.cuda.cudnn import convolution
+
+__all__ = ["convolution"]

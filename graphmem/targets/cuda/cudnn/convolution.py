@@ -1,0 +1,343 @@
+"""aten::convolution and its backward: workspaces of cuDNN, and transient copies.
+
+cuDNN runs channels last if one operand is; the other is copied for the time of the call,
+and again in backward. The bias is added outside of cuDNN. A 1-d convolution runs as a 2-d
+one over rows of height 1. Sources: aten/src/ATen/native/Convolution.cpp (``_convolution``,
+``convolution_backward``), aten/src/ATen/native/cudnn/ConvShared.cpp (torch 2.13).
+Not covered: scratch of the sum that is the bias's gradient.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from graphmem.devices import Gpu
+from graphmem.options import Target
+from graphmem.schedule import Scratch, Unknown
+from graphmem.targets.context import current
+from graphmem.targets.cuda.cudnn import formats, native, table
+from graphmem.targets.cuda.cudnn.backend import Kind
+from graphmem.targets.cuda.cudnn.formats import Format
+from graphmem.targets.cuda.cudnn.library import Library, load
+from graphmem.targets.cuda.cudnn.plans import (
+    Mode,
+    Operand,
+    Problem,
+    largest_workspace,
+    workspace,
+)
+from graphmem.targets.cuda.cudnn.selection import Backend, Choice, Geometry, choose
+from graphmem.targets.layout import Layout
+from graphmem.targets.scratch import Call, scratch
+
+_FORWARD = (
+    "input",
+    "weight",
+    "bias",
+    "stride",
+    "padding",
+    "dilation",
+    "transposed",
+    "output_padding",
+    "groups",
+)
+_BACKWARD = (
+    "grad_output",
+    "input",
+    "weight",
+    "bias_sizes",
+    "stride",
+    "padding",
+    "dilation",
+    "transposed",
+    "output_padding",
+    "groups",
+    "output_mask",
+)
+
+_TRUE = frozenset({"1", "true", "on", "yes", "y"})
+"""What c10::utils::check_env takes for on (c10/util/env.h)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """A call's input and weight in at least two spatial dimensions.
+
+    ``copied`` are the bytes of the contiguous copy that a 1-d convolution makes of an input
+    that is not, 0 otherwise.
+    """
+
+    input: Layout
+    weight: Layout
+    geometry: Geometry
+    copied: int
+
+
+@scratch("aten::convolution", target=Target.CUDA)
+def convolution(call: Call) -> Scratch:
+    """Copies of operands in another format, then cuDNN's workspace, all alive together.
+
+    Inputs: input [N, C, (D, H,) W], weight [K, C / groups, ...], bias, stride, padding,
+    dilation, transposed, output_padding, groups. Result [N, K, ...].
+    Source: ConvShared.cpp, ``cudnn_convolution_forward_out`` and, transposed,
+    ``cudnn_convolution_backward_input``.
+    """
+    given = _named(call, _FORWARD)
+    operands = _operands(given)
+    output = _spread(call.result)
+    choice = _choose("aten::convolution", operands, call.gpu)
+    if choice.backend is Backend.EMPTY:
+        return ()
+    if choice.backend is Backend.DEPTHWISE:
+        return (native.depthwise(operands.input, operands.weight),)
+    if choice.backend is Backend.COLUMNS:
+        return (native.columns_forward(operands.input, operands.weight, output, operands.geometry),)
+    return (_cudnn_forward(operands, output, call.gpu),)
+
+
+def _cudnn_forward(operands: Operands, output: Layout, gpu: Gpu) -> tuple[int, ...]:
+    form = formats.of_convolution(operands.input, operands.weight)
+    input, input_copy = formats.contiguous(operands.input, form)
+    run = _data_gradient if operands.geometry.transposed else _forward
+    blocks = run(input, operands.weight, output.size, operands.geometry, gpu)
+    return (operands.copied, input_copy, *blocks)
+
+
+@scratch("aten::convolution_backward", target=Target.CUDA)
+def convolution_backward(call: Call) -> Scratch:
+    """The gradient of the input, then that of the weight: a stage each.
+
+    Inputs: grad_output [N, K, ...], input [N, C, ...], weight, bias_sizes, stride, padding,
+    dilation, transposed, output_padding, groups, output_mask. Copies of the input and of
+    grad_output in the input's format live through both; each stage copies what it needs in
+    its own format.
+    Source: ConvShared.cpp, ``cudnn_convolution_backward`` and
+    ``cudnn_convolution_transpose_backward``.
+    """
+    given = _named(call, _BACKWARD)
+    operands = _operands(given)
+    grad_output = _spread(given["grad_output"])
+    wants_input, wants_weight = (bool(wanted) for wanted in given["output_mask"][:2])
+    choice = _choose("aten::convolution_backward", operands, call.gpu)
+    mask = (wants_input, wants_weight)
+    if choice.backend is Backend.EMPTY:
+        return ()
+    if choice.backend is Backend.DEPTHWISE:
+        return (native.depthwise(grad_output, operands.input, operands.weight),)
+    if choice.backend is Backend.COLUMNS:
+        return (
+            native.columns_backward(
+                grad_output, operands.input, operands.weight, operands.geometry, mask
+            ),
+        )
+    return _cudnn_backward(operands, grad_output, mask, call.gpu)
+
+
+def _cudnn_backward(
+    operands: Operands, grad_output: Layout, mask: tuple[bool, bool], gpu: Gpu
+) -> Scratch:
+    input, weight, geometry = operands.input, operands.weight, operands.geometry
+    input_copy = 0
+    if mask[1]:
+        input, input_copy = formats.contiguous(input, formats.of_convolution(input, weight))
+    grad_output, grad_copy = _in_format_of(input, grad_output, geometry)
+    kept = (operands.copied, input_copy, grad_copy)
+    stages: list[tuple[int, ...]] = []
+    if mask[0]:
+        run = _forward if geometry.transposed else _data_gradient
+        stages.append((*kept, *run(grad_output, weight, input.size, geometry, gpu)))
+    if mask[1]:
+        x, y = (grad_output, input) if geometry.transposed else (input, grad_output)
+        stages.append((*kept, *_filter_gradient(x, weight, y, geometry, gpu)))
+    return tuple(stages)
+
+
+def _in_format_of(input: Layout, grad_output: Layout, geometry: Geometry) -> tuple[Layout, int]:
+    """grad_output in the input's format, and the bytes of the copy.
+
+    Not transposed, ``Tensor.to(format)`` copies only where the suggested formats differ;
+    transposed it is ``contiguous(format)``.
+    """
+    form = formats.suggested(input)
+    if not geometry.transposed and formats.suggested(grad_output) is form:
+        return grad_output, 0
+    return formats.contiguous(grad_output, form)
+
+
+# -- the three convolutions of cuDNN: blocks, in the order of their allocation
+
+
+def _forward(
+    x: Layout, weight: Layout, size: tuple[int, ...], geometry: Geometry, gpu: Gpu
+) -> tuple[int, ...]:
+    """``cudnn_convolution_forward_out``: weight and x in the format of the new y."""
+    y = formats.new(size, x.dtype, formats.of_convolution(x, weight))
+    form = formats.suggested(y)
+    weight, weight_copy = formats.contiguous(weight, form)
+    x, x_copy = formats.contiguous(x, form)
+    return (weight_copy, x_copy, _asked(Kind.FORWARD, x, weight, y, geometry, gpu))
+
+
+def _data_gradient(
+    y: Layout, weight: Layout, size: tuple[int, ...], geometry: Geometry, gpu: Gpu
+) -> tuple[int, ...]:
+    """``cudnn_convolution_backward_input``: x, of ``size``, from y and the weight."""
+    form = formats.of_convolution(y, weight)
+    x = formats.new(size, y.dtype, form)
+    weight, weight_copy = formats.contiguous(weight, form)
+    y, y_copy = formats.contiguous(y, form)
+    return (weight_copy, y_copy, _asked(Kind.DATA_GRADIENT, x, weight, y, geometry, gpu))
+
+
+def _filter_gradient(
+    x: Layout, weight: Layout, y: Layout, geometry: Geometry, gpu: Gpu
+) -> tuple[int, ...]:
+    """``cudnn_convolution_backward_weight``: the new weight gradient from x and y."""
+    form = formats.of_convolution(x, y)
+    y, y_copy = formats.contiguous(y, form)
+    x, x_copy = formats.contiguous(x, form)
+    gradient = formats.new(weight.size, x.dtype, form)
+    return (y_copy, x_copy, _asked(Kind.FILTER_GRADIENT, x, gradient, y, geometry, gpu))
+
+
+# -- asking
+
+
+def _asked(kind: Kind, x: Layout, weight: Layout, y: Layout, geometry: Geometry, gpu: Gpu) -> int:
+    """The workspace of one convolution in bytes, from the library or the table."""
+    if 0 in (x.numel, weight.numel, y.numel):
+        return 0
+    problem = _problem(kind, x, weight, y, geometry)
+    library = load()
+    if isinstance(library, Library) and gpu.sm >= library.oldest_sm:
+        return _of_library(library, gpu, problem)
+    current().note(table.unknown(library, gpu))
+    return table.assumed(problem)
+
+
+def _of_library(library: Library, gpu: Gpu, problem: Problem) -> int:
+    nbytes = workspace(library, gpu, problem)
+    if nbytes is None:
+        current().note(_no_engine(library, gpu, problem))
+        return 0
+    if not torch.backends.cudnn.benchmark:
+        return nbytes
+    largest = largest_workspace(library, gpu, problem)
+    current().note(_BENCHMARK)
+    return largest
+
+
+_BENCHMARK = Unknown(
+    "which plans torch.backends.cudnn.benchmark finds the fastest",
+    "aten::convolution, aten::convolution_backward",
+    "in each call the largest workspace that it tries in the first one; later ones are "
+    "between 0 and that",
+)
+
+
+def _no_engine(library: Library, gpu: Gpu, problem: Problem) -> Unknown:
+    return Unknown(
+        f"{library.name} has no engine for a convolution on {gpu.name}",
+        f"input {list(problem.x.size)}, weight {list(problem.w.size)}, {problem.dtype}",
+        "no workspace; the real run ends with an error",
+    )
+
+
+def _problem(kind: Kind, x: Layout, weight: Layout, y: Layout, geometry: Geometry) -> Problem:
+    cudnn = torch.backends.cudnn
+    form = formats.of_convolution(x, weight)
+    return Problem(
+        kind,
+        _operand(x, form),
+        _operand(weight, form),
+        _operand(y, form),
+        geometry.padding,
+        geometry.stride,
+        geometry.dilation,
+        x.dtype,
+        allow_tf32=_allows_tf32(),
+        deterministic=cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
+        mode=heuristics_mode(os.environ),
+    )
+
+
+def _allows_tf32() -> bool:
+    """``Context::allowTF32CuDNN(Float32Op::CONV)``, also where the user set it by its old name."""
+    precision: str = torch._C._get_fp32_precision_getter("cuda", "conv")
+    return precision == "tf32"
+
+
+def heuristics_mode(environment: Mapping[str, str]) -> Mode:
+    """The mode that ``TORCH_CUDNN_USE_HEURISTIC_MODE_B`` asks for (ConvUtils.h)."""
+    value = environment.get("TORCH_CUDNN_USE_HEURISTIC_MODE_B", "")
+    return Mode.B if value.lower() in _TRUE else Mode.INSTANT
+
+
+def _operand(tensor: Layout, form: Format) -> Operand:
+    """Strides of dimensions of one element are as in a dense tensor (``fixSizeOneDimStride``)."""
+    dense = formats.dense_strides(tensor.size, form)
+    stride = tuple(
+        new if n == 1 else old
+        for n, old, new in zip(tensor.size, tensor.stride, dense, strict=True)
+    )
+    return Operand(tensor.size, stride, _alignment(tensor))
+
+
+def _alignment(tensor: Layout) -> int:
+    """The largest power of two up to 32 that divides the address (``getAlignment``).
+
+    The caching allocator's blocks start at multiples of 512 (kMinBlockSize).
+    """
+    offset = tensor.offset * tensor.dtype.itemsize
+    return min(32, offset & -offset) if offset else 32
+
+
+# -- a call's arguments
+
+
+def _choose(op: str, operands: Operands, gpu: Gpu) -> Choice:
+    choice = choose(operands.input, operands.weight, operands.geometry, gpu)
+    kernel, library = choice.backend.value, load()
+    if choice.backend is Backend.CUDNN and isinstance(library, Library):
+        kernel = library.name
+    if choice.backend is not Backend.EMPTY:
+        current().chose(op, kernel, choice.why)
+    return choice
+
+
+def _named(call: Call, names: tuple[str, ...]) -> dict[str, Any]:
+    return {**dict(zip(names, call.args, strict=False)), **call.kwargs}
+
+
+def _operands(given: Mapping[str, Any]) -> Operands:
+    input: Layout = given["input"]
+    dims = len(input.size) - 2
+    geometry = Geometry(
+        _expanded(given["stride"], dims, 1),
+        _expanded(given["padding"], dims, 0),
+        _expanded(given["dilation"], dims, 1),
+        bool(given["transposed"]),
+        _expanded(given["output_padding"], dims, 0),
+        int(given["groups"]),
+    )
+    copied = 0
+    if dims == 1:
+        input, copied = formats.contiguous(input, Format.CONTIGUOUS)
+    return Operands(_spread(input), _spread(given["weight"]), geometry, copied)
+
+
+def _expanded(numbers: Any, dims: int, of_new: int) -> tuple[int, ...]:
+    """One number a spatial dimension; a 1-d convolution gets one of height 1 before it."""
+    values = tuple(map(int, numbers))
+    values = values * dims if len(values) == 1 else values
+    return (of_new, *values) if dims == 1 else values
+
+
+def _spread(tensor: Layout) -> Layout:
+    """[N, C, L] as [N, C, 1, L]; others as they are."""
+    return formats.as_2d(tensor) if len(tensor.size) == 3 else tensor
