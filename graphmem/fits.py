@@ -12,13 +12,18 @@ of PyTorch's allocator.
 
 from __future__ import annotations
 
+from math import ceil
+
 from graphmem import devices
 from graphmem.allocator import Placement, Shortage, parse_alloc_conf, place
 from graphmem.as_text import format_bytes
 from graphmem.devices import Gpu
 from graphmem.options import Options
 from graphmem.report import Fit, OutOfMemory
-from graphmem.schedule import BEFORE, Schedule
+from graphmem.schedule import BEFORE, Schedule, Storage
+
+_MOST_TRIES = 8
+"""How often a larger limit is tried for a run that does not fit; two or three are enough."""
 
 
 def gpu_of(options: Options) -> Gpu:
@@ -28,14 +33,25 @@ def gpu_of(options: Options) -> Gpu:
 
 def place_on(schedule: Schedule, options: Options, gpu: Gpu, reserve_bytes: int) -> Placement:
     """The blocks of a run on a GPU of which ``reserve_bytes`` are not for its allocator."""
+    return _placed(schedule, options, _limit(options, gpu, reserve_bytes), gpu.capacity_bytes)
+
+
+def _placed(schedule: Schedule, options: Options, limit: int, total: int) -> Placement:
     settings = parse_alloc_conf(options.alloc_conf or "")
-    return place(
-        schedule,
-        lambda storage: not storage.host,
-        settings,
-        _limit(options, gpu, reserve_bytes),
-        gpu.capacity_bytes,
-    )
+    if settings.memory_fraction:  # of a GPU that is large enough for the limit
+        total = max(total, ceil((limit + 1) / settings.memory_fraction))
+    return place(schedule, _on_gpu, settings, limit, total)
+
+
+def _on_gpu(storage: Storage) -> bool:
+    return not storage.host
+
+
+def _limit(options: Options, gpu: Gpu, reserve_bytes: int) -> int:
+    """What PyTorch's allocator may take, also under a memory fraction."""
+    fraction = parse_alloc_conf(options.alloc_conf or "").memory_fraction
+    allowed = gpu.capacity_bytes if fraction is None else int(fraction * gpu.capacity_bytes)
+    return min(gpu.capacity_bytes - reserve_bytes, allowed)
 
 
 def ask_fit(schedule: Schedule, options: Options, name: str) -> Fit:
@@ -58,7 +74,7 @@ def fit_on(
     """
     low, high = (context + options.headroom for context in gpu.context_bytes)
     placement = placement or place_on(schedule, options, gpu, high)
-    spare = _limit(options, gpu, high) - max(placement.reserved_bytes)
+    spare = _limit(options, gpu, high) - _enough(schedule, options, gpu, placement)
     fits = placement.shortage is None and spare >= 0
     notes = [*_other_kernels(options, gpu)]
     if not fits and low < high and place_on(schedule, options, gpu, low).shortage is None:
@@ -72,11 +88,19 @@ def fit_on(
     )
 
 
-def _limit(options: Options, gpu: Gpu, reserve_bytes: int) -> int:
-    """What PyTorch's allocator may take, also under a memory fraction."""
-    fraction = parse_alloc_conf(options.alloc_conf or "").memory_fraction
-    allowed = gpu.capacity_bytes if fraction is None else int(fraction * gpu.capacity_bytes)
-    return min(gpu.capacity_bytes - reserve_bytes, allowed)
+def _enough(schedule: Schedule, options: Options, gpu: Gpu, placement: Placement) -> int:
+    """Bytes for the allocator with which a run fits; as far as it is known, no more than that.
+
+    A run under a larger limit gives segments back at other moments, so that what it lacked
+    under the smaller one may not be enough; what it would take without a limit always is.
+    """
+    for _ in range(_MOST_TRIES):
+        enough = max(placement.reserved_bytes)
+        if placement.shortage is None:
+            return enough
+        placement = _placed(schedule, options, enough, gpu.capacity_bytes)
+    settings = parse_alloc_conf(options.alloc_conf or "")
+    return max(place(schedule, _on_gpu, settings).reserved_bytes)
 
 
 def _moment(schedule: Schedule, shortage: Shortage | None) -> OutOfMemory | None:

@@ -182,8 +182,8 @@ class Fit:
 
     Decided on the bytes reserved plus the most that the CUDA context was seen to take, with
     free segments given back near the capacity. ``headroom_bytes`` is what is left then,
-    besides the headroom that was asked for; negative where the run does not fit: how much
-    more memory it takes. ``notes`` are sentences on what the answer depends on.
+    besides the headroom that was asked for; negative where the run does not fit: with that
+    much more memory it does. ``notes`` are sentences on what the answer depends on.
     """
 
     device: str

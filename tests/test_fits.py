@@ -175,10 +175,35 @@ def test_a_run_fits_exactly_if_its_placement_never_lacks_memory(
     answer = fit_on(schedule, options, gpu)
     placement = place_on(schedule, options, gpu, MIB)
     reserved = max(placement.reserved_bytes)
-    assert answer.headroom_bytes == (capacity - 1) * MIB - reserved
     assert answer.fits == (answer.headroom_bytes >= 0)
     assume(reserved)
-    assert answer.fits == (answer.out_of_memory_at is None)
+    assert answer.fits == (answer.out_of_memory_at is None) == (placement.shortage is None)
+    if answer.fits:
+        assert answer.headroom_bytes == (capacity - 1) * MIB - reserved
+
+
+MANY = st.lists(st.sampled_from([2, 3, 9, 11, 12, 21, 30]), min_size=6, max_size=12)
+
+
+@pytest.mark.parametrize("conf", [None, "max_split_size_mb:20", "per_process_memory_fraction:0.9"])
+@given(sizes=MANY, capacity=st.integers(10, 60))
+def test_with_as_much_more_as_a_run_lacks_it_fits(
+    conf: str | None, sizes: list[int], capacity: int
+) -> None:
+    # Each of them lives until the third after it is there.
+    ops = [
+        op({f"s{i}": size * MIB}, frees=f"s{i - 3}" if i >= 3 else "")
+        for i, size in enumerate(sizes)
+    ]
+    schedule, options = build(*ops), Options(alloc_conf=conf)
+    answer = fit_on(schedule, options, gpu_of(capacity))
+    assume(not answer)
+    assert answer.headroom_bytes < 0
+    more = -answer.headroom_bytes
+    if conf and "fraction" in conf:
+        more = -(-more * 10 // 9) + 3 * MIB  # of which nine tenths count, and the context not
+    larger = replace(gpu_of(0), capacity_bytes=capacity * MIB + more)
+    assert fit_on(schedule, options, larger)
 
 
 # -- notes
