@@ -25,7 +25,8 @@ def grow_expandable(heap: Heap, pool: Pool, size: int, stream: int) -> Block | N
         return None
     while block.size < size:
         after = block.next
-        assert after is not None  # _candidate saw that there is room
+        if after is None:  # more than the addresses of a new range: no GPU has so much
+            return None
         if not _map(heap, after, min(size - block.size, after.size)):
             return None
         block = after  # it has taken the mapped block before it in

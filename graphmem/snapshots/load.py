@@ -23,6 +23,9 @@ MAX_BYTES = 512 * 1024 * 1024
 
 MAX_DEVICES = 1024
 
+MAX_BLOCK_BYTES = 1 << 40
+"""More than any GPU has: 1 TiB."""
+
 _PUBLIC_POOL = (0, 0)
 _STATES = {
     **{str(state): state for state in State},
@@ -222,8 +225,8 @@ def _entries(trace: Any, frames: _Frames) -> Iterator[Entry]:
         action = _ACTIONS.get(_field(item, "action", str))
         if action is not None:
             size = _size(item, "size")
-            if size == 0:
-                raise ModelLoadError(f"an event {action} of no bytes")
+            if size == 0 or (size > MAX_BLOCK_BYTES and action is not Action.OOM):
+                raise ModelLoadError(f"an event {action} of {size} bytes")
             yield Entry(
                 action,
                 _size(item, "device_free" if action is Action.OOM else "addr"),

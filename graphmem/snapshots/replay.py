@@ -116,7 +116,7 @@ class Player:
     """The model beside the record. ``live``: the blocks in use, by their recorded address."""
 
     def __init__(self, settings: AllocatorSettings, start: tuple[Segment, ...]) -> None:
-        self.driver = RecordedDriver()
+        self.driver = RecordedDriver(start)
         self.allocator = CachingAllocator(settings, driver=self.driver)
         self.allocator.restore(start)
         self.mismatches: list[Mismatch] = []

@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from graphmem.allocator import AllocatorSettings, Piece, Segment, State
 from graphmem.allocator.settings import SMALL_BYTES, SMALL_SEGMENT_BYTES
@@ -39,7 +40,11 @@ def starting_segments(trace: DeviceTrace, settings: AllocatorSettings) -> tuple[
     addresses = [block.address for block in found]
     ends = _first_use_behind(trace.entries, found, addresses)
     segments = []
-    for extent in _extents(trace, settings):
+    extents = _extents(trace, settings)
+    for extent, following in pairwise(extents):
+        if extent.end > following.address:
+            raise ModelLoadError(f"the segments at {following.address:#x} overlap at the start")
+    for extent in extents:
         first, last = bisect_left(addresses, extent.address), bisect_left(addresses, extent.end)
         segments.append(_filled(extent, found[first:last], ends, settings))
     return tuple(segments)

@@ -14,6 +14,7 @@ from graphmem.snapshots import Action, Entry, Frame, load
 
 MIB = 1 << 20
 FRAMES = [{"filename": "a.py", "line": 3, "name": "f"}]
+LONG_LINE = {"filename": "a.py", "line": 10**5000, "name": "f"}
 
 
 def _segment(**changed: Any) -> dict[str, Any]:
@@ -82,6 +83,21 @@ def _whole(address: int) -> list[dict[str, Any]]:
     return [{"address": address, "size": 2 * MIB, "state": "active_awaiting_free"}]
 
 
+def test_what_a_terminal_would_obey_is_left_out_of_names(tmp_path: Path) -> None:
+    frames = [{"filename": "\x1b[2Ja\n.py", "line": -1, "name": "\ud800"}]
+    events = [_event("alloc", 2 * MIB, 100, frames=frames)]
+    (device,) = load(_file(tmp_path, _content(device_traces=[events]))).devices
+    assert device.entries[0].frames == (Frame("?[2Ja?.py", -1, "?"),)
+
+
+def test_the_stacks_of_blocks_in_use_are_read(tmp_path: Path) -> None:
+    segment = _segment()
+    for block in segment["blocks"]:
+        block["frames"] = FRAMES
+    (device,) = load(_file(tmp_path, _content(segments=[segment]))).devices
+    assert device.stacks == {2 * MIB: (Frame("a.py", 3, "f"),)}  # not the free one's
+
+
 def test_a_device_without_events_is_there(tmp_path: Path) -> None:
     content = _content(segments=[_segment(device=2)], device_traces=[])
     assert [len(d.segments) for d in load(_file(tmp_path, content)).devices] == [0, 0, 1]
@@ -127,6 +143,16 @@ def test_settings_of_a_later_torch_are_left_aside(tmp_path: Path) -> None:
         (_content(device_traces=[{}]), "a device's trace is a dict"),
         (_content(device_traces=[[]] * 5000), "5000 devices"),
         (_content(device_traces=[[_event("alloc", 1 << 70, 1)]]), "'addr' is"),
+        (_content(device_traces=[[_event("alloc", 10**5000, 1)]]), "a number of many digits"),
+        (
+            _content(device_traces=[[_event("alloc", 1, 1 << 41)]]),
+            "an event alloc of 2199023255552",
+        ),
+        (_content(device_traces=[[_event("alloc", 1, 0)]]), "an event alloc of 0 bytes"),
+        (_content(device_traces=[[_event("alloc", 1, 1, frames=[LONG_LINE])]]), "'line' is no"),
+        (_content(segments=[_segment(), _segment()]), "the segments at 0x200000 overlap"),
+        (_content(allocator_settings={"garbage_collection_threshold": 10**400}), "is no share"),
+        (_content(allocator_settings={"garbage_collection_threshold": float("nan")}), "no share"),
         (_content(device_traces=[[{"action": "alloc", "size": 1}]]), "'addr' is NoneType"),
         (_content(device_traces=[[_event("alloc", 1, 1, frames=[7])]]), "'filename'"),
         (_content(allocator_settings=3), "expected a dictionary"),

@@ -197,12 +197,26 @@ def test_every_kind_of_mismatch_is_told() -> None:
     assert Kind.OUT_OF_MEMORY in {mismatch.kind for mismatch in replay.mismatches}
 
 
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_a_request_beyond_every_gpu_runs_out_of_memory(conf: str) -> None:
+    settings = parse_alloc_conf(conf)
+    recorder = Recorder(settings)
+    recorder.malloc(3 * MIB)
+    trace = recorder.trace()
+    failed = Entry(Action.OOM, 0, 1 << 42, 0)  # 4 TiB
+    replay = replay_device(replace(trace, entries=(*trace.entries, failed)), settings)
+    assert replay.mismatches == ()
+
+
 def test_a_trace_that_contradicts_itself_is_refused() -> None:
     trace = Recorder(DEFAULT)
     trace.malloc(3 * MIB)
     entries = trace.trace().entries
     with pytest.raises(ModelLoadError, match="is taken, but not there afterwards"):
         replay_device(DeviceTrace(0, entries, ()), DEFAULT)
+    done = Entry(Action.FREE_COMPLETED, entries[1].address, 3 * MIB, 0)
+    with pytest.raises(ModelLoadError, match=r"event 2: free_completed at .* where <allocated"):
+        replay_device(replace(trace.trace(), entries=(*entries, done)), DEFAULT)
     free = Entry(Action.FREE_REQUESTED, 12345, 512, 0)
     with pytest.raises(ModelLoadError, match="where nothing lives"):
         replay_device(replace(trace.trace(), entries=(*entries, free)), DEFAULT)
