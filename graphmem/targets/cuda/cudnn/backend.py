@@ -95,7 +95,8 @@ class Descriptor:
     def get(self, attribute: int, value: Value, count: int = 1) -> list[Any]:
         """At most ``count`` elements of an attribute of a finalized descriptor."""
         array = (value.ctype * count)()
-        return list(array)[: self._get(attribute, value, count, array)]
+        written = self._get(attribute, value, count, array)
+        return list(array)[:written]
 
     def fill(self, attribute: int, targets: Sequence[Descriptor]) -> Sequence[Descriptor]:
         """Let cuDNN write descriptors into ``targets``; the ones that it wrote."""
