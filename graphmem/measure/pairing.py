@@ -5,7 +5,9 @@
 2. Within a pair of operators, each predicted result is paired with an allocation of its
    size; of several the one that dies last, since a result outlives the kernel's scratch.
 3. What is left on both sides (tensors made below the dispatcher) is paired by size, in
-   order. Common runs are ``difflib``'s: not always the longest common subsequence.
+   order.
+
+Both alignments are longest common subsequences (``align``).
 
 What then has no partner was allocated and not predicted, or the other way round.
 """
@@ -13,8 +15,8 @@ What then has no partner was allocated and not predicted, or the other way round
 from __future__ import annotations
 
 from collections import defaultdict
-from difflib import SequenceMatcher
 
+from graphmem.measure.align import common
 from graphmem.measure.stream import Stream
 
 
@@ -42,12 +44,7 @@ def _aligned(measured: Stream, predicted: Stream) -> dict[int, int]:
     known = set(predicted.calls)
     numbers = [n for n, name in enumerate(measured.calls) if name in known]
     names = [measured.calls[n] for n in numbers]
-    matcher = SequenceMatcher(None, names, list(predicted.calls), autojunk=False)
-    return {
-        numbers[block.a + i]: block.b + i
-        for block in matcher.get_matching_blocks()
-        for i in range(block.size)
-    }
+    return {numbers[i]: j for i, j in common(names, predicted.calls)}
 
 
 def _by_predicted_call(measured: Stream, partners: dict[int, int]) -> dict[int, list[int]]:
@@ -70,12 +67,9 @@ def _pair_leftovers(
     measured: Stream, predicted: Stream, extra: set[int], missing: set[int]
 ) -> None:
     a, b = sorted(extra), sorted(missing)
-    matcher = SequenceMatcher(
-        None,
+    pairs = common(
         [measured.events[index].nbytes for index in a],
         [predicted.events[index].nbytes for index in b],
-        autojunk=False,
     )
-    for block in matcher.get_matching_blocks():
-        extra.difference_update(a[block.a : block.a + block.size])
-        missing.difference_update(b[block.b : block.b + block.size])
+    extra.difference_update(a[i] for i, _ in pairs)
+    missing.difference_update(b[j] for _, j in pairs)

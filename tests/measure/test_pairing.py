@@ -126,7 +126,7 @@ def test_calls_that_no_prediction_has_do_not_part_those_that_it_has() -> None:
 
 
 def test_a_name_that_all_of_a_long_run_has_is_aligned() -> None:
-    rest = [("mm", 8)] * 299  # difflib takes what is frequent among 200 and more for junk
+    rest = [("mm", 8)] * 299
     measured = stream(("mm", 8), ("", "x8"), ("", 8), *rest)
     predicted = stream(("add", 4), ("mm", 8), *rest)
     assert unmatched(measured, predicted) == ({0}, {0})
