@@ -8,13 +8,12 @@ from typing import Any
 from tabulate import tabulate
 
 from graphmem.as_text import format_bytes, format_share
-from graphmem.render.columns import BYTES_WIDTH
+from graphmem.render.columns import BYTES_WIDTH, GAP
 from graphmem.render.grid import screen_width, wrap
 from graphmem.render.holders import shortened_origin
 from graphmem.render.sites import where
 
-_GAPS = 4 * 2
-_COUNT_WIDTH = len("requests")
+_TIMES = len("9,999,999")
 _LEVELS = (
     ("peak allocated", "allocated_bytes"),
     ("peak reserved", "reserved_bytes"),
@@ -113,28 +112,26 @@ def _steps(steps: Sequence[int]) -> str:
 
 
 def _rows(rows: Sequence[dict[str, Any]], style: str, width: int | None, most: int) -> str:
-    room = 10_000 if width is None else width - 2 * BYTES_WIDTH - _COUNT_WIDTH - _GAPS
+    room = 10_000 if width is None else width - BYTES_WIDTH - _TIMES - 2 * GAP
     cells = [_cells(row, _from(row, room)) for row in rows[:most]]
     if others := rows[most:]:
         rest = {
             "bytes": sum(row["bytes"] for row in others),
             "requests": sum(row["requests"] for row in others),
-            "largest_bytes": max(row["largest_bytes"] for row in others),
         }
         places = "1 other place" if len(others) == 1 else f"{len(others):,} other places"
         cells.append(_cells(rest, places))
     return tabulate(
         cells,
-        headers=("bytes", "requests", "largest", "from"),
+        headers=("bytes", "times", "from"),
         tablefmt=style,
-        colalign=("right", "right", "right", "left"),
+        colalign=("right", "right", "left"),
         disable_numparse=True,
     )
 
 
-def _cells(row: dict[str, Any], text: str) -> tuple[str, str, str, str]:
-    sizes = format_bytes(row["bytes"]), format_bytes(row["largest_bytes"])
-    return sizes[0], f"{row['requests']:,}", sizes[1], text
+def _cells(row: dict[str, Any], text: str) -> tuple[str, str, str]:
+    return format_bytes(row["bytes"]), f"{row['requests']:,}", text
 
 
 def _from(row: dict[str, Any], width: int) -> str:

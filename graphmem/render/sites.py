@@ -7,8 +7,6 @@ from typing import Any
 
 from graphmem.as_text import shorten, shorten_path
 
-_LEAST_SOURCE = 24
-
 
 def where(site: Mapping[str, Any], width: int, *, older: bool = False) -> str:
     """``aten.sum_dim_IntList, gpu_reduce_kernel at model.py:12 (forward)``, shortened.
@@ -31,8 +29,8 @@ def _at(what: str, source: str, function: str | None, width: int) -> str:
     """The folders of the source go first, then the function, then the middle of the rest."""
     prefix = f"{what} at " if what else ""
     suffix = f" ({function})" if function and not function.startswith("<") else ""
-    least = len(prefix) + len(source.replace("\\", "/").split("/")[-1])
-    if least + len(suffix) > width:
+    name = source.replace("\\", "/").split("/")[-1]
+    if len(prefix) + len(name) + len(suffix) > width:
         suffix = ""
     room = width - len(prefix) - len(suffix)
-    return shorten(f"{prefix}{shorten_path(source, max(room, _LEAST_SOURCE))}{suffix}", width)
+    return shorten(f"{prefix}{shorten_path(source, max(room, len(name)))}{suffix}", width)

@@ -95,7 +95,7 @@ def _verdict(device: dict[str, Any]) -> str:
 
 def _moment(device: dict[str, Any]) -> str:
     peak = device["peak"]
-    event = "the start" if peak["event"] is None else f"event {peak['event']:,}"
+    event = "before any event" if peak["event"] is None else f"event {peak['event']:,}"
     return f"{format_bytes(peak['allocated_bytes'])} allocated at the peak, {event}"
 
 
