@@ -3,6 +3,26 @@
 Where it depends on the GPU, a rule is given one (``Call.gpu``) or asks the context.
 """
 
-from graphmem.targets.cuda import attention, attention_scratch, cublas, cudnn, dropout, softmax
+from graphmem.targets.cuda import (
+    attention,
+    attention_scratch,
+    batch_norm,
+    cublas,
+    cudnn,
+    dropout,
+    norms,
+    reductions,
+    softmax,
+)
 
-__all__ = ["attention", "attention_scratch", "cublas", "cudnn", "dropout", "softmax"]
+__all__ = [
+    "attention",
+    "attention_scratch",
+    "batch_norm",
+    "cublas",
+    "cudnn",
+    "dropout",
+    "norms",
+    "reductions",
+    "softmax",
+]
