@@ -1,0 +1,32 @@
+"""Rows that no family predicts, each with the reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tools.truth import outcome
+from tools.truth.outcome import Bar, Outcome
+from tools.truth.rows import Row
+
+BARS: Sequence[Bar] = ()
+
+REASONS = {
+    "Lightning-AI/litgpt": "litgpt's own model class, and lengths that depend on its data",
+    "huggingface/transformers docs": "torch 1.10, and the optimizer that transformers had in 2022",
+    "pytorch/torchtune": "torchtune's own recipe, and lengths that depend on its data",
+    "pytorch/torchtitan": "several GPUs",
+}
+QUANTIZED = "weights of 4 bits by bitsandbytes, whose kernels are not modelled"
+
+
+def takes(row: Row) -> bool:
+    """Rows of a source in ``REASONS``."""
+    return any(row.source.startswith(source) for source in REASONS)
+
+
+def outcomes(rows: Sequence[Row]) -> Iterator[Outcome]:
+    """Skip every row."""
+    for row in rows:
+        is_quantized = "nf4" in row.dtype
+        reason = next(why for source, why in REASONS.items() if row.source.startswith(source))
+        yield outcome.of("others", row, skipped=QUANTIZED if is_quantized else reason)
