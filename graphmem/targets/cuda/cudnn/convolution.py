@@ -60,9 +60,6 @@ _BACKWARD = (
     "output_mask",
 )
 
-_TRUE = frozenset({"1", "true", "on", "yes", "y"})
-"""What c10::utils::check_env takes for on (c10/util/env.h)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Operands:
@@ -221,22 +218,23 @@ def _asked(kind: Kind, x: Layout, weight: Layout, y: Layout, geometry: Geometry,
 
 
 def _of_library(library: Library, gpu: Gpu, problem: Problem) -> int:
+    """In benchmark mode the first call takes the largest workspace, to try all plans in it."""
     nbytes = workspace(library, gpu, problem)
     if nbytes is None:
         current().note(_no_engine(library, gpu, problem))
         return 0
     if not torch.backends.cudnn.benchmark:
         return nbytes
-    largest = largest_workspace(library, gpu, problem)
     current().note(_BENCHMARK)
-    return largest
+    first = current().is_first(problem)
+    return largest_workspace(library, gpu, problem) if first else nbytes
 
 
 _BENCHMARK = Unknown(
-    "which plans torch.backends.cudnn.benchmark finds the fastest",
+    "which plan torch.backends.cudnn.benchmark finds the fastest",
     "aten::convolution, aten::convolution_backward",
-    "in each call the largest workspace that it tries in the first one; later ones are "
-    "between 0 and that",
+    "after the first call of a shape the plan that cuDNN's heuristics rank first; the cache "
+    "is not emptied after that call",
 )
 
 
@@ -274,8 +272,8 @@ def _allows_tf32() -> bool:
 
 def heuristics_mode(environment: Mapping[str, str]) -> Mode:
     """The mode that ``TORCH_CUDNN_USE_HEURISTIC_MODE_B`` asks for (ConvUtils.h)."""
-    value = environment.get("TORCH_CUDNN_USE_HEURISTIC_MODE_B", "")
-    return Mode.B if value.lower() in _TRUE else Mode.INSTANT
+    asked = environment.get("TORCH_CUDNN_USE_HEURISTIC_MODE_B") == "1"
+    return Mode.B if asked else Mode.INSTANT
 
 
 def _operand(tensor: Layout, form: Format) -> Operand:
