@@ -1,7 +1,8 @@
 """Answers: what an operator returns in a trace, without its kernel.
 
 1. A view is made by torch's own kernel: it touches no data.
-2. Where all inputs are known and the result is small, torch's own kernel computes it.
+2. Where all inputs are known and the result is small, torch's own kernel computes it, if
+   the CPU has one.
 3. Everything else is hollow, laid out as ``shapes`` says; arguments that are written and
    returned are returned themselves.
 
@@ -65,7 +66,11 @@ class Answers:
             what = f"{operator.name} on a tensor"
             raise value_needed(what, place) from error
         if all_known and not operator.is_uninitialised and known.all_small(layout):
-            return call.run()
+            try:
+                return call.run()
+            except RuntimeError as error:
+                if not _cpu_lacks_it(error):
+                    raise
         return _hollow(call, layout)
 
     def _scalar(self, call: Dispatched, entry: Entry, place: Place) -> bool | float:
@@ -100,6 +105,15 @@ class Answers:
         assumed = "each result is as large as its largest input; no scratch"
         self._ledger.note(Unknown(what, where, assumed, nbytes))
         return layout
+
+
+def _cpu_lacks_it(error: RuntimeError) -> bool:
+    """Whether only the CPU can't run an operator that has a layout: the target's own do.
+
+    Fused attention has no kernel for the CPU; softmax's refuses to convert (aten/src/ATen/
+    native/SoftMax.cpp); others refuse a dtype.
+    """
+    return isinstance(error, NotImplementedError) or "not supported on CPU" in str(error)
 
 
 def _hollow(call: Dispatched, layout: Any) -> Any:

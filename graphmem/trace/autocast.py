@@ -11,6 +11,9 @@ For its time, under ``Target.CUDA``:
    CUDA's rules stand (``graphmem.targets.cuda.autocast``).
 4. The cache of weights is cleared where torch clears its own.
 
+5. The recorder is told whether autocast is on, as it decomposes what arrives whole under
+   inference_mode; under ``Target.CPU`` too, where nothing else changes.
+
 Not covered: two states at once, one for the GPU's tensors and one for the host's.
 """
 
@@ -30,6 +33,7 @@ from graphmem.schedule import Unknown
 from graphmem.sources.without_gpu import mixed_precision_available
 from graphmem.targets.context import current
 from graphmem.targets.cuda import autocast
+from graphmem.targets.cuda.autocast_lists import policies
 from graphmem.trace.recorder import Recorder
 
 _is_enabled, _set_enabled = torch.is_autocast_enabled, torch.set_autocast_enabled
@@ -53,7 +57,33 @@ def autocast_as_on_cuda(recorder: Recorder) -> Iterator[None]:
         stack.enter_context(mixed_precision_available(_has_bf16))
         for owner, name, stand_in in _stand_ins(casts):
             stack.enter_context(replaced(owner, name, stand_in))
-        _set_enabled("cpu", _is_enabled("cuda"))
+        torch.set_autocast_enabled("cuda", _is_enabled("cuda"))
+        stack.enter_context(autocast_told(recorder, policies().__contains__))
+        yield
+
+
+def _is_cast_on_cpu(operator: str) -> bool:
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, "AutocastCPU"))
+
+
+@contextmanager
+def autocast_told(
+    recorder: Recorder, is_cast: Callable[[str], bool] = _is_cast_on_cpu
+) -> Iterator[None]:
+    """Tell the recorder whenever autocast for its tensors is switched on or off.
+
+    Args:
+        is_cast: whether autocast has a rule for an operator.
+    """
+    recorder.is_cast = is_cast
+    set_enabled = torch.set_autocast_enabled
+
+    def told(*arguments: Any) -> None:
+        set_enabled(*arguments)
+        recorder.autocast_on = torch.is_autocast_enabled("cpu")
+
+    recorder.autocast_on = torch.is_autocast_enabled("cpu")
+    with replaced(torch, "set_autocast_enabled", told):
         yield
 
 

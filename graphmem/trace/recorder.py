@@ -31,6 +31,9 @@ from graphmem.trace.ledger import Call, Entry, Ledger
 from graphmem.trace.operator import Dispatched, Operator, describe
 from graphmem.trace.place import Place, Places
 
+_VIEWS = torch._C.DispatchKey.ADInplaceOrView
+_AUTOCAST = (torch._C.DispatchKey.AutocastCPU, torch._C.DispatchKey.AutocastCUDA)
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -75,6 +78,8 @@ class Recorder(TorchDispatchMode):
         self.graph: GraphBuilder | None = None
         self.step = 1
         self.optimizing = False
+        self.autocast_on = False
+        self.is_cast: Callable[[str], bool] = lambda operator: False
         self._paused = 0
         self._calibrating = False
         self._additions = engine.Additions()
@@ -156,11 +161,32 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if operator.is_composite:
             override = self._overrides.get(func)
-            with _above_views(), self:
+            with self._as_composed(func), self:
                 result = (override or func.decompose)(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         return self._record(Dispatched(func, args, kwargs))
+
+    @contextmanager
+    def _as_composed(self, func: OpOverload) -> Iterator[None]:
+        """Dispatch as it was above this mode: with the kernels that track views, and autocast.
+
+        Composite operators arrive here whole under inference_mode only. They look whether a
+        view of a weight requires a gradient (``should_fold`` in aten/src/ATen/native/
+        LinearAlgebra.cpp), which those kernels see to. What they run is cast where autocast
+        is on, unless autocast has cast the composite operator itself: it is off below that.
+        """
+        before = self.autocast_on
+        self.autocast_on = before and not self.is_cast(func.name())
+        excluded = torch._C._dispatch_tls_local_exclude_set()
+        for key in (_VIEWS, *(_AUTOCAST if self.autocast_on else ())):
+            excluded = excluded.remove(key)
+        included = torch._C._dispatch_tls_local_include_set()
+        try:
+            with torch._C._ForceDispatchKeyGuard(included, excluded):
+                yield
+        finally:
+            self.autocast_on = before
 
     def _record(self, call: Dispatched) -> Any:
         moment = self._moment(call.operator)
@@ -329,17 +355,3 @@ def _spoil(written: list[Entry], inputs: list[Entry], moment: Moment) -> None:
 def _called_by(function: Callable[..., Any]) -> bool:
     """Whether a Python function called the operator that is being dispatched."""
     return sys._getframe(4).f_code is function.__code__
-
-
-def _above_views() -> Any:
-    """Dispatch as it was above this mode: with the kernels that track views.
-
-    Composite operators arrive here whole under inference_mode only. They look whether a
-    view of a weight requires a gradient (``should_fold`` in aten/src/ATen/native/
-    LinearAlgebra.cpp), which those kernels see to.
-    """
-    excluded = torch._C._dispatch_tls_local_exclude_set()
-    return torch._C._ForceDispatchKeyGuard(
-        torch._C._dispatch_tls_local_include_set(),
-        excluded.remove(torch._C.DispatchKey.ADInplaceOrView),
-    )

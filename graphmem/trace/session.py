@@ -26,7 +26,7 @@ from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown
 from graphmem.targets import Context, installed, not_modelled
 from graphmem.trace import known, values
 from graphmem.trace.adopt import Adoption, StandIns
-from graphmem.trace.autocast import autocast_as_on_cuda
+from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
 from graphmem.trace.gpu import gpu_noticed
 from graphmem.trace.hollow import is_hollow
 from graphmem.trace.modules import ModuleCalls, category_of
@@ -127,6 +127,8 @@ class Session:
             if self.target is Target.CUDA:
                 stack.enter_context(Scalers(self.recorder, self.adoption).watched())
                 stack.enter_context(autocast_as_on_cuda(self.recorder))
+            else:
+                stack.enter_context(autocast_told(self.recorder))
             stack.enter_context(values.asked_for(self.recorder))
             stack.enter_context(states_recorded(self.recorder))
             stack.enter_context(self.recorder)

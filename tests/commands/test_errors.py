@@ -24,7 +24,10 @@ HERE = "tests/commands/factories.py"
         (["analyze", f"{HERE}:good", "--mode", "trainig"], r"'trainig'.*did you mean 'training'"),
         (["analyze", f"{HERE}:good", "--target", "gpu"], r"target: 'gpu' is not one of cuda, cpu"),
         (["analyze", f"{HERE}:good", "--precision", "bf61"], r"did you mean 'bf16'"),
-        (["analyze", f"{HERE}:good", "--precision", "amp-bf16"], r"autocast.*--target cpu"),
+        (
+            ["analyze", f"{HERE}:good", "--master-weights"],
+            r"master weights.*use precision bf16 or fp16",
+        ),
         (["analyze", f"{HERE}:good", "--grad", "nograd"], r"grad: 'nograd' is not no_grad"),
         (["analyze", f"{HERE}:good", "--format", "jsn"], r"--format jsn.*did you mean 'json'"),
         (["analyze", f"{HERE}:good", "-o", "x.xml"], r"-o x.xml: the suffix must be one of"),
