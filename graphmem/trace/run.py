@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+# Operators of torch's own Python import it when they first run. In the middle of a trace that
+# would leave cycles (exceptions of optional imports, with the frames of the whole stack) which
+# hold the user's tensors until Python's collector runs.
+import torch._dynamo
 from torch import fx, nn
 
 from graphmem import devices

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -127,3 +129,24 @@ def test_kernels_that_the_cpu_has_are_not_taken_apart() -> None:
     assert "aten.silu_backward" in names
     assert "aten.mish_backward" in names
     assert "aten.sigmoid" not in names
+
+
+def test_the_first_trace_of_a_process_is_like_every_other() -> None:
+    """What torch imports when it is first needed must not hold the step's tensors."""
+    program = (
+        "import torch, graphmem\n"
+        "def step():\n"
+        "    for _ in range(2):\n"
+        "        x = torch.randn(64, 64, requires_grad=True)\n"
+        "        (x.softmax(-1) * x).sum().backward()\n"
+        "        del x\n"
+        "for _ in range(2):\n"
+        "    report = graphmem.record(step, steps=1)\n"
+        "    print(report.peak.allocated_bytes, any('cycles' in u.what for u in report.unknown))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    first, second = done.stdout.splitlines()
+    assert first == second
+    assert first.endswith("False")
