@@ -7,9 +7,10 @@ the operator's arguments alone, so they ask ``current``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from graphmem.devices import DEFAULT, Gpu
 from graphmem.schedule import Choice, Unknown
@@ -20,12 +21,15 @@ class Context:
     """One trace's GPU, and what its kernels have to tell.
 
     ``choices`` counts the choices by operator, kernel and reason; ``unknown`` are notes of
-    what a rule could not know.
+    what a rule could not know; ``begun`` is what kernels do once, at their first call;
+    ``kept`` are tensors that they keep for the process.
     """
 
     gpu: Gpu = DEFAULT
     choices: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     unknown: dict[Unknown, None] = field(default_factory=dict)
+    begun: set[Hashable] = field(default_factory=set)
+    kept: dict[Hashable, Any] = field(default_factory=dict)
 
     def chose(self, op: str, kernel: str, why: str) -> None:
         """Note a choice, for the report: a call of ``op`` runs ``kernel``, because ``why``."""
@@ -34,6 +38,12 @@ class Context:
     def note(self, unknown: Unknown) -> None:
         """Add to what could not be known; the same note twice counts once."""
         self.unknown[unknown] = None
+
+    def is_first(self, what: Hashable) -> bool:
+        """Whether something that is done once a process is asked for the first time."""
+        first = what not in self.begun
+        self.begun.add(what)
+        return first
 
     def chosen(self) -> tuple[Choice, ...]:
         """All choices, in the order in which they were first made."""
