@@ -9,7 +9,9 @@
 3. Requests of the same size and the same operator are aligned first, then in between those
    of the same size; a recorded operator is known where the stack has C++ frames. Overloads
    are one operator: ``mul.Scalar`` calls ``mul.Tensor``. Both times it is one of the longest
-   common subsequences.
+   common subsequences. What is left of an operation is then paired with what is left between
+   its neighbours, in any order: in which order a kernel makes its results and its scratch, or
+   a model is loaded, is no difference.
 4. The *resting level* is what is allocated before the first matched request of the step in
    which the peak lies.
 
@@ -22,10 +24,11 @@ Not covered: other streams than one; steps that differ from each other in the re
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from graphmem.allocator import AllocatorSettings, place
@@ -48,6 +51,11 @@ from graphmem.snapshots import (
 LOADING = 0
 """The number of what stands in memory before the first step."""
 
+SCRATCH = "scratch"
+
+_MOST_ALIGNED = 12
+"""How many candidates are aligned at most, the likeliest first: long recordings take seconds."""
+
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
@@ -56,7 +64,8 @@ class Origin:
     """Where a request comes from; what one side does not know is None.
 
     ``op`` is ``aten.mul.Tensor`` as predicted and ``aten.mul_Tensor`` as recorded. ``module``
-    has ``*`` for every number, so that the layers of a model are one.
+    has ``*`` for every number, so that the layers of a model are one. ``kernel`` is the C++
+    function that asked for scratch as recorded, and ``SCRATCH`` as predicted.
     """
 
     op: str | None
@@ -224,11 +233,11 @@ def _loading(storage: Storage) -> Request:
 def _requests(schedule: Schedule, op: Operation) -> Iterator[Request]:
     origin = Origin(op.target, _pattern(op.module), op.source)
     name = ".".join(op.target.split(".")[:2])
-    storages = (schedule.storages[i] for i in op.allocates)
-    sizes = [s.nbytes for s in storages if not s.host]
-    for nbytes in (*sizes, *(n for stage in op.scratch for n in stage)):
-        if nbytes:
-            yield Request(nbytes, op.index, origin, name)
+    for storage in (schedule.storages[i] for i in op.allocates):
+        if storage.nbytes and not storage.host:
+            yield Request(storage.nbytes, op.index, origin, name)
+    for nbytes in (n for stage in op.scratch for n in stage if n):
+        yield Request(nbytes, op.index, replace(origin, kernel=SCRATCH), name)
 
 
 def _pattern(module: str) -> str:
@@ -267,7 +276,7 @@ def _total(requests: Iterable[Request]) -> int:
 
 
 def _best(recorded: list[Request], steps: Sequence[list[Request]]) -> _Matching:
-    """The best matching; a candidate is only aligned if its sizes alone could beat the others."""
+    """The best matching; a candidate is aligned only if its sizes alone could beat the others."""
     sizes = Counter(request.nbytes for request in recorded)
     counts = [Counter(request.nbytes for request in step) for step in steps]
     ranked = sorted(
@@ -275,7 +284,7 @@ def _best(recorded: list[Request], steps: Sequence[list[Request]]) -> _Matching:
         key=lambda pair: (-pair[0], len(pair[1])),
     )
     best: _Matching | None = None
-    for bound, choice in ranked:
+    for bound, choice in ranked[:_MOST_ALIGNED]:
         if best is not None and bound <= best.score:
             break
         matching = _match(recorded, steps, choice)
@@ -321,18 +330,62 @@ def _match(
 
 
 def _paired(a: list[Request], b: list[Request]) -> Pairs:
-    """Pairs of the same size: of the same operator first, then of any in between."""
+    """Pairs of the same size, by the index in ``b``."""
     pairs: Pairs = []
-    start_a = start_b = 0
-    for i, j in [*common([*map(_named, a)], [*map(_named, b)]), (len(a), len(b))]:
-        between = common(
-            [request.nbytes for request in a[start_a:i]],
-            [request.nbytes for request in b[start_b:j]],
+    for left, right in _gaps(common([*map(_named, a)], [*map(_named, b)]), (len(a), len(b))):
+        sizes = [a[i].nbytes for i in left], [b[j].nbytes for j in right]
+        pairs += [(left[x], right[y]) for x, y in common(*sizes)]
+        pairs += [(left.stop, right.stop)]
+    pairs.pop()  # the two ends
+    return sorted([*pairs, *_in_any_order(a, b, pairs)], key=lambda pair: pair[1])
+
+
+def _gaps(pairs: Pairs, ends: tuple[int, int]) -> Iterator[tuple[range, range]]:
+    """The indices between two pairs, before the first and after the last, on both sides."""
+    i = j = 0
+    for left, right in [*pairs, ends]:
+        yield range(i, left), range(j, right)
+        i, j = left + 1, right + 1
+
+
+def _in_any_order(a: list[Request], b: list[Request], pairs: Pairs) -> Iterator[tuple[int, int]]:
+    """Pairs of what is left of each operation of ``b``, and between its neighbours in ``a``."""
+    lefts, rights = [i for i, _ in pairs], [j for _, j in pairs]
+    taken, matched = set(lefts), set(rights)
+    region, open_ = range(0), dict[int, list[int]]()
+    for block in _operations(b):
+        left = [j for j in block if j not in matched]
+        if not left:
+            continue
+        first, last = bisect_left(rights, block.start), bisect_left(rights, block.stop)
+        around = range(
+            lefts[first - 1] + 1 if first else 0, lefts[last] if last < len(lefts) else len(a)
         )
-        pairs += [(start_a + x, start_b + y) for x, y in between]
-        pairs.append((i, j))
-        start_a, start_b = i + 1, j + 1
-    return pairs[:-1]
+        if around != region:
+            region, open_ = around, _by_size(a, (i for i in around if i not in taken))
+        for j in left:
+            same = open_.get(b[j].nbytes, [])
+            i = next((i for i in same if a[i].name in (None, b[j].name) or not b[j].name), None)
+            if i is not None:
+                same.remove(i)
+                taken.add(i)
+                yield i, j
+
+
+def _operations(b: list[Request]) -> Iterator[range]:
+    """The indices of each operation's requests; loading is one operation."""
+    start = 0
+    for _, requests in groupby(b, key=lambda request: request.at):
+        stop = start + sum(1 for _ in requests)
+        yield range(start, stop)
+        start = stop
+
+
+def _by_size(requests: list[Request], indices: Iterable[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for index in indices:
+        found.setdefault(requests[index].nbytes, []).append(index)
+    return found
 
 
 def _named(request: Request) -> Hashable | None:

@@ -136,5 +136,6 @@ def _cells(row: dict[str, Any], text: str) -> tuple[str, str, str]:
 
 def _from(row: dict[str, Any], width: int) -> str:
     if row["module"] is not None:
-        return shortened_origin(row["op"], row["module"], row["source"], width)
+        what = ", ".join(filter(None, (row["kernel"], row["op"])))
+        return shortened_origin(what or None, row["module"], row["source"], width)
     return where(row, width)
