@@ -10,30 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmem import devices
 from graphmem.devices import Gpu
-from graphmem.options import Target
-from graphmem.schedule import Scratch
 from graphmem.snapshots import Action, Sites, load
-from graphmem.targets import Call, layouts, rule_of, stages
+from tests.targets.scratch_calls import A100, H100, RTX4090, meta, scratch_of
 
 aten = torch.ops.aten
 TRUTH = Path(__file__).resolve().parents[3] / "shared" / "truth"
-A100 = devices.find("A100-80GB")
-H100 = devices.find("H100-80GB")
-RTX4090 = devices.find("RTX 4090")
-
-
-def scratch_of(func: Any, *args: Any, gpu: Gpu = A100, **kwargs: Any) -> Scratch:
-    """What the rule of an operator says of a call with meta tensors."""
-    rule = rule_of(func, Target.CUDA)
-    assert rule is not None
-    result = layouts(func(*args, **kwargs))
-    return stages(rule(Call(layouts(args), kwargs, result, gpu)))
-
-
-def meta(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.empty(size, dtype=dtype, device="meta")
 
 
 def columns(rows: int, size: int, **kwargs: Any) -> Tensor:

@@ -48,7 +48,7 @@ def product(call: Call) -> Scratch:
     """As ``sum``, four values at a time. Inputs: self, dim, keepdim."""
     source: Layout = call.args[0]
     dims = _dims(source, argument(call, 1, "dim"))
-    return _with_accumulator(source, dims, call.result.dtype, call.gpu)
+    return norm_buffers(source, dims, call.result.dtype, call.gpu)
 
 
 @scratch("aten::linalg_vector_norm", "aten::norm", target=Target.CUDA)
@@ -56,12 +56,11 @@ def norm(call: Call) -> Scratch:
     """Partial sums in fp32 for half inputs. Inputs: self, ord, dim, keepdim."""
     source: Layout = call.args[0]
     dims = _dims(source, argument(call, 2, "dim"))
-    return _with_accumulator(source, dims, call.result.dtype, call.gpu)
+    return norm_buffers(source, dims, call.result.dtype, call.gpu)
 
 
-def _with_accumulator(
-    source: Layout, dims: range | list[int], result: torch.dtype, gpu: Gpu
-) -> Scratch:
+def norm_buffers(source: Layout, dims: range | list[int], result: torch.dtype, gpu: Gpu) -> Scratch:
+    """What a norm over dimensions takes, to a result of a dtype."""
     kept = source.dtype in _HALVES and result is torch.float32
     read = source.dtype if kept or source.dtype.is_complex else result
     kernel = Kernel(_accumulated(result), 4, not (read in _HALVES and result is read))
