@@ -1,6 +1,7 @@
 """Targets: what a target's kernels do differently, one small rule each.
 
 ``scratch.scratch`` registers what a kernel allocates for itself while it runs,
+``results.results`` what it returns where that is not what the CPU's does, and
 ``overrides.override`` what a composite operator runs in place of the CPU's composition. To
 find what is written down of an operator, search this folder for its name.
 """
@@ -19,18 +20,21 @@ from graphmem.targets import cpu, cuda
 from graphmem.targets.context import Context
 from graphmem.targets.layout import Layout, layouts
 from graphmem.targets.overrides import installed, overrides
+from graphmem.targets.results import ResultRule, result_rules
 from graphmem.targets.scratch import Call, Rule, scratch_rule, stages
 
 __all__ = [
     "Call",
     "Context",
     "Layout",
+    "ResultRule",
     "Rule",
     "cuda",
     "installed",
     "layouts",
     "not_modelled",
     "overrides",
+    "result_rules",
     "rule_of",
     "stages",
     "workspace_of",
@@ -70,6 +74,6 @@ _OTHER_KERNELS = (
     Unknown(
         "what other CUDA kernels do differently",
         "every operator but attention and dropout",
-        "the tensors of the CPU's operators, and no cuDNN workspaces",
+        "the tensors of the CPU's operators",
     ),
 )

@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from graphmem.errors import InvariantError
 from graphmem.options import Target
 from graphmem.targets import context
+from graphmem.targets.results import kernels_present
 
 Override = Callable[..., Any]
 
@@ -58,7 +59,7 @@ def installed(target: Target, told: context.Context) -> Iterator[None]:
     try:
         for func, function in _OVERRIDES[target].items():
             library.impl(func, function, "AutogradCPU")
-        with context.active(told):
+        with kernels_present(target), context.active(told):
             yield
     finally:
         library._destroy()

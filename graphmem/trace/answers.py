@@ -12,14 +12,16 @@ the layout of is assumed and noted, or refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from graphmem.errors import UnsupportedOpError, ValueNeededError
 from graphmem.schedule import TOP_LEVEL, Unknown
-from graphmem.targets import Layout
+from graphmem.targets import Layout, ResultRule
 from graphmem.trace import known, optimizer_values, shapes, sparse
 from graphmem.trace.hollow import hollow_results, hollow_storage, on_storage
 from graphmem.trace.ledger import Entry, Ledger
@@ -36,12 +38,16 @@ class Answers:
     Args:
         ledger: takes notes of what was assumed.
         strict: refuse operators whose result would have to be assumed.
+        rules: what operators return on the target, where torch's kernels here do not.
     """
 
-    def __init__(self, ledger: Ledger, *, strict: bool) -> None:
+    def __init__(
+        self, ledger: Ledger, *, strict: bool, rules: Mapping[OpOverload, ResultRule]
+    ) -> None:
         self._ledger = ledger
         self._strict = strict
-        self._shapes = shapes.Shapes()
+        self._rules = rules
+        self._shapes = shapes.Shapes(rules)
 
     def give(self, call: Dispatched, inputs: list[Entry], place: Place) -> Any:
         """The result of a call whose tensors have the entries ``inputs``.
@@ -65,7 +71,8 @@ class Answers:
                 return call.run()
             what = f"{operator.name} on a tensor"
             raise value_needed(what, place) from error
-        if all_known and not operator.is_uninitialised and known.all_small(layout):
+        runs_here = call.func not in self._rules and not operator.is_uninitialised
+        if all_known and runs_here and known.all_small(layout):
             try:
                 return call.run()
             except RuntimeError as error:

@@ -22,7 +22,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from graphmem.options import Target
 from graphmem.schedule import TOP_LEVEL, Category, Phase, Scratch
 from graphmem.targets import Call as ScratchCall
-from graphmem.targets import Context, Rule, layouts, overrides, rule_of, stages, workspace_of
+from graphmem.targets import (
+    Context,
+    Rule,
+    layouts,
+    overrides,
+    result_rules,
+    rule_of,
+    stages,
+    workspace_of,
+)
 from graphmem.trace import engine, known, optimizer_values, sparse
 from graphmem.trace.answers import Answers, accumulates
 from graphmem.trace.foreign import Overwritten
@@ -83,7 +92,10 @@ class Recorder(TorchDispatchMode):
         self._paused = 0
         self._calibrating = False
         self._additions = engine.Additions()
-        self._answers = Answers(self.ledger, strict=strict)
+        self._own = result_rules(target)
+        for func in self._own:
+            describe(func)  # while the dispatcher has no kernel of the target's yet
+        self._answers = Answers(self.ledger, strict=strict, rules=self._own)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -159,7 +171,7 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if operator.is_bookkeeping:
             return func(*args, **kwargs)
-        if operator.is_composite:
+        if operator.is_composite and func not in self._own:
             override = self._overrides.get(func)
             with self._as_composed(func), self:
                 result = (override or func.decompose)(*args, **kwargs)
@@ -201,6 +213,7 @@ class Recorder(TorchDispatchMode):
         elif scattered is not None:
             call = replace(call, func=scattered)
         self._keep_foreign(call)
+        replaced = _written_storages(call)
         result = self._answers.give(call, inputs, moment.place)
         if bias or (scattered is not None and torch.is_grad_enabled()):
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
@@ -212,6 +225,7 @@ class Recorder(TorchDispatchMode):
         same = changed == call.operator.written
         _spoil(written if same else self._entries_at(call, changed), inputs, moment)
         self._call(call.operator.name, moment, inputs, written, allocated, scratch)
+        del replaced  # ``set_`` and ``resize_`` let their old storages go after the call
         if self.graph is not None:
             self.graph.add(len(self.ledger.calls) - 1, call, result)
         return result
@@ -338,6 +352,12 @@ class Recorder(TorchDispatchMode):
                 scratch=scratch,
             )
         )
+
+
+def _written_storages(call: Dispatched) -> list[torch.UntypedStorage]:
+    """The storages of the arguments that an operator writes, as they are before it."""
+    written = [call.argument(position) for position in call.operator.written]
+    return [part.untyped_storage() for part in known.parts_in(written)]
 
 
 def _spoil(written: list[Entry], inputs: list[Entry], moment: Moment) -> None:

@@ -27,6 +27,7 @@ from graphmem.targets import Context, installed, not_modelled
 from graphmem.trace import known, values
 from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
+from graphmem.trace.flatten import flatten_recurrent
 from graphmem.trace.gpu import gpu_noticed
 from graphmem.trace.hollow import is_hollow
 from graphmem.trace.modules import ModuleCalls, category_of
@@ -70,6 +71,8 @@ class Session:
         self.modules.name(root, prefix)
         with self.recorder.paused():
             self.adoption.module(root)
+            if self.target is Target.CUDA:
+                flatten_recurrent(root)
         for module in root.modules():
             path = self.modules.path(module)
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):

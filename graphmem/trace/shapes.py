@@ -1,16 +1,17 @@
 """The layout of an operator's results, computed on meta tensors: no data, no memory.
 
-Three ways, in this order:
+Four ways, in this order:
 
-1. torch's meta kernel, called on meta twins of the arguments;
-2. FakeTensorMode, which knows operators that have no meta kernel (by decomposition, by
+1. the target's rule (``graphmem.targets.results``);
+2. torch's meta kernel, called on meta twins of the arguments;
+3. FakeTensorMode, which knows operators that have no meta kernel (by decomposition, by
    ``torch.library.register_fake`` and by its own rules);
-3. for an operator that neither knows: an assumption, stated in the report.
+4. for an operator that none knows: an assumption, stated in the report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from graphmem.targets import layouts
+from graphmem.targets import Call, ResultRule, layouts
 from graphmem.trace.hollow import twin
 
 META = torch.device("meta")
@@ -55,9 +56,13 @@ class Shapes:
 
     A result's layout is a function of the arguments' layouts and of the other arguments,
     so that a model's repeated blocks cost one look-up an operator.
+
+    Args:
+        rules: the target's own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Mapping[OpOverload, ResultRule]) -> None:
+        self._rules = rules
         self._found: dict[Any, Any] = {}
 
     def of(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -72,10 +77,16 @@ class Shapes:
         try:
             found = self._found.get(key)
         except TypeError:  # an argument that can't be hashed
-            return layouts(_on_meta(func, args, kwargs))
+            return self._compute(func, args, kwargs)
         if found is None:
-            found = self._found[key] = layouts(_on_meta(func, args, kwargs))
+            found = self._found[key] = self._compute(func, args, kwargs)
         return found
+
+    def _compute(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rule = self._rules.get(func)
+        if rule is None:
+            return layouts(_on_meta(func, args, kwargs))
+        return rule(Call(layouts(args), kwargs, None))
 
 
 def _key(value: Any) -> Any:
