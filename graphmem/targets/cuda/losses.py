@@ -18,7 +18,10 @@ from graphmem.schedule import Scratch
 from graphmem.targets.cuda.calls import argument, copy_bytes, row_strides
 from graphmem.targets.cuda.reductions import sum_buffers
 from graphmem.targets.layout import Layout
+from graphmem.targets.results import fresh, results
 from graphmem.targets.scratch import Call, scratch
+
+aten = torch.ops.aten
 
 _MEAN = 1
 
@@ -54,12 +57,36 @@ def elementwise_loss(call: Call) -> Scratch:
 
 @scratch("aten::binary_cross_entropy", target=Target.CUDA)
 def binary_cross_entropy(call: Call) -> Scratch:
-    """As the others; the sum is then written where the elements' losses were.
+    """The sum of the elements' losses, which stand in the result's own memory.
 
     Inputs: self, target, weight, reduction.
     """
-    reduction = argument(call, 3, "reduction", _MEAN)
-    return _summed(_each(call), call.gpu) if reduction else ()
+    if not argument(call, 3, "reduction", _MEAN):
+        return ()
+    each = _each(call)
+    total = each.dtype.itemsize
+    found = sum_buffers(each, range(len(each.size)), each.dtype, call.gpu)
+    return tuple((total, *stage) for stage in found or ((),))
+
+
+@results(aten.binary_cross_entropy.default, Target.CUDA)
+def binary_cross_entropy_result(call: Call) -> Layout:
+    """The loss of every element first; a total is written over them, and keeps their memory."""
+    each: Layout = call.args[0]
+    if not argument(call, 3, "reduction", _MEAN):
+        return fresh(each.size, each.dtype)
+    return fresh((), each.dtype)._replace(nbytes=each.numel * each.dtype.itemsize)
+
+
+@results(aten.log_sigmoid_forward.default, Target.CUDA)
+def log_sigmoid_result(call: Call) -> tuple[Layout, Layout]:
+    """CUDA leaves the buffer empty that the CPU fills for backward.
+
+    Source: aten/src/ATen/native/cuda/ActivationLogSigmoidKernel.cu and
+    aten/src/ATen/native/cuda/Activation.cpp, ``log_sigmoid_forward_cuda``.
+    """
+    source: Layout = call.args[0]
+    return fresh(source.size, source.dtype), fresh((0,), source.dtype)._replace(alias=1)
 
 
 @scratch("aten::binary_cross_entropy_with_logits", target=Target.CUDA)
