@@ -9,6 +9,7 @@ find what is written down of an operator, search this folder for its name.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import torch
 from torch._ops import OpOverload
@@ -16,7 +17,7 @@ from torch._ops import OpOverload
 from graphmem.devices import DEFAULT, Gpu
 from graphmem.options import Target
 from graphmem.schedule import Unknown
-from graphmem.targets import cpu, cuda
+from graphmem.targets import cpu, cuda, packed
 from graphmem.targets.context import Context
 from graphmem.targets.layout import Layout, layouts
 from graphmem.targets.overrides import installed, overrides
@@ -33,7 +34,9 @@ __all__ = [
     "installed",
     "layouts",
     "not_modelled",
+    "not_reviewed",
     "overrides",
+    "packed",
     "result_rules",
     "rule_of",
     "stages",
@@ -64,16 +67,23 @@ def not_modelled(target: Target, gpu: Gpu | None) -> tuple[Unknown, ...]:
     Args:
         gpu: the GPU that the user named; None if one is assumed.
     """
-    if target is Target.CPU:
-        return ()
-    return _OTHER_KERNELS if gpu is not None else (_NO_GPU_NAMED, *_OTHER_KERNELS)
+    return (_NO_GPU_NAMED,) if target is Target.CUDA and gpu is None else ()
 
 
 _NO_GPU_NAMED = Unknown("the GPU, as --device names none", "", f"an {DEFAULT.name}")
-_OTHER_KERNELS = (
-    Unknown(
-        "what other CUDA kernels do differently",
-        "every operator but attention and dropout",
-        "the tensors of the CPU's operators",
-    ),
-)
+
+
+def not_reviewed(funcs: Iterable[OpOverload], target: Target) -> tuple[Unknown, ...]:
+    """A note of the operators that ran and whose kernels on the target nobody looked at."""
+    if target is Target.CPU:
+        return ()
+    names = dict.fromkeys(func._schema.name for func in funcs if not _is_reviewed(func, target))
+    if not names:
+        return ()
+    where = ", ".join(name.replace("::", ".") for name in sorted(names))
+    return (Unknown("what CUDA's kernels allocate beside their results", where, "nothing"),)
+
+
+def _is_reviewed(func: OpOverload, target: Target) -> bool:
+    has_rule = rule_of(func, target) is not None or func in result_rules(target)
+    return has_rule or func in overrides(target) or cuda.reviewed.allocates_nothing(func)

@@ -32,7 +32,7 @@ from graphmem.targets import (
     stages,
     workspace_of,
 )
-from graphmem.trace import engine, known, optimizer_values, sparse
+from graphmem.trace import engine, known, optimizer_values, packed, sparse
 from graphmem.trace.answers import Answers, accumulates
 from graphmem.trace.foreign import Overwritten
 from graphmem.trace.graph import GraphBuilder
@@ -140,6 +140,11 @@ class Recorder(TorchDispatchMode):
             entry.known = known.is_real(tensor) and known.is_small(tensor)
         entry.claim(category)
         return entry
+
+    @property
+    def operators(self) -> tuple[OpOverload, ...]:
+        """Every operator that ran, once."""
+        return tuple(self._rules)
 
     def claim(self, value: object, category: Category) -> None:
         """Give every tensor in a nested value a category."""
@@ -297,8 +302,9 @@ class Recorder(TorchDispatchMode):
             entry = self.ledger.find(part)
             if entry is None:
                 entry = self._enter(part, call.operator.name, moment)
-                entry.known = known.is_real(part) and all(e.known for e in inputs)
-                entry.host = bool(inputs) and all(e.host for e in inputs)
+                counts = call.func is packed.PACK and known.is_real(part)
+                entry.known = counts or (known.is_real(part) and all(e.known for e in inputs))
+                entry.host = counts or (bool(inputs) and all(e.host for e in inputs))
                 entry.compared = optimizer_values.comparison(call.operator.name, call.args)
                 allocated.append(entry)
             entry.node = moment.number

@@ -23,7 +23,7 @@ from torch.optim.optimizer import (
 from graphmem.devices import DEFAULT, Gpu
 from graphmem.options import Target
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown
-from graphmem.targets import Context, installed, not_modelled
+from graphmem.targets import Context, installed, not_modelled, not_reviewed
 from graphmem.trace import known, values
 from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
@@ -160,7 +160,8 @@ class Session:
     def schedule(self) -> Schedule:
         """The recorded schedule."""
         ledger, choices = self.recorder.ledger, self.context.chosen()
-        for unknown in self.context.unknown:
+        missing = not_reviewed(self.recorder.operators, self.target)
+        for unknown in (*self.context.unknown, *missing):
             ledger.note(unknown)
         return ledger.schedule(self.modules.table(), self.recorder.step, choices)
 

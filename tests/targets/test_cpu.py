@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -93,4 +94,5 @@ def test_a_second_rule_for_an_operator_is_refused() -> None:
 
 def test_every_rule_names_its_source() -> None:
     for rule in rules().values():
-        assert "Source:" in (rule.__doc__ or ""), rule
+        of_file = sys.modules[rule.__module__].__doc__
+        assert "Source:" in f"{rule.__doc__} {of_file}", rule

@@ -38,6 +38,14 @@ def test_logits_with_gaps_are_copied() -> None:
     assert found == ((8 * 64,),)
 
 
+def test_softmax_backward_multiplies_gradient_and_result_first() -> None:
+    rows = meta(64, 100)
+    call = (aten._softmax_backward_data.default, rows, rows, -1, torch.float32)
+    assert scratch_of(*call) == ((4 * 6400,),)
+    turned = meta(100, 64).t()
+    assert scratch_of(call[0], rows, turned, -1, torch.float32) == ((4 * 6400, 4 * 6400),)
+
+
 def test_binary_cross_entropy_with_logits_keeps_two_tensors() -> None:
     call = (meta(8, 8), meta(8, 8))
     assert scratch_of(aten.binary_cross_entropy_with_logits.default, *call) == ((256, 256),)

@@ -34,6 +34,18 @@ def copy_bytes(layout: Layout) -> int:
     return 0 if contiguous(layout) else nbytes(layout)
 
 
+def row_or_channels_last_bytes(layout: Layout) -> int:
+    """What ``contiguous(suggest_memory_format())`` allocates for [N, C, ...].
+
+    Nothing if it is contiguous, or the channels of a pixel lie one after another.
+    """
+    order = (0, *range(2, len(layout.size)), 1)
+    turned = layout._replace(
+        size=tuple(layout.size[i] for i in order), stride=tuple(layout.stride[i] for i in order)
+    )
+    return min(copy_bytes(layout), copy_bytes(turned))
+
+
 def nbytes(layout: Layout, dtype: torch.dtype | None = None) -> int:
     """The bytes of as many elements, of the tensor's dtype or another."""
     return layout.numel * (dtype or layout.dtype).itemsize

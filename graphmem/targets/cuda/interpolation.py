@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from graphmem.options import Target
 from graphmem.schedule import Scratch
-from graphmem.targets.cuda.calls import copy_bytes
-from graphmem.targets.layout import Layout
+from graphmem.targets.cuda.calls import row_or_channels_last_bytes
 from graphmem.targets.scratch import Call, scratch
 
 _KINDS = (
@@ -36,15 +35,4 @@ _OPERATORS = tuple(
 @scratch(*_OPERATORS, target=Target.CUDA)
 def upsample(call: Call) -> Scratch:
     """Inputs: self or grad_output [N, C, ...], output size, ..."""
-    source: Layout = call.args[0]
-    return ((0 if _channels_last(source) else copy_bytes(source),),)
-
-
-def _channels_last(layout: Layout) -> bool:
-    """Whether the channels of a pixel lie one after another, and so on outwards."""
-    order = (0, *range(2, len(layout.size)), 1)
-    return not copy_bytes(
-        layout._replace(
-            size=tuple(layout.size[i] for i in order), stride=tuple(layout.stride[i] for i in order)
-        )
-    )
+    return ((row_or_channels_last_bytes(call.args[0]),),)

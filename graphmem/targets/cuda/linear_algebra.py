@@ -24,7 +24,14 @@ def product(call: Call) -> Scratch:
     return (tuple(_copy(matrix) for matrix in call.args[:2]),)
 
 
-@scratch("aten::addmm", "aten::_addmm_activation", "aten::baddbmm", target=Target.CUDA)
+@scratch(
+    "aten::addmm",
+    "aten::addmm_",
+    "aten::_addmm_activation",
+    "aten::baddbmm",
+    "aten::baddbmm_",
+    target=Target.CUDA,
+)
 def product_and_sum(call: Call) -> Scratch:
     """Inputs: self (broadcast to the result), mat1 [..., N, M], mat2 [..., M, P]."""
     return (tuple(_copy(matrix) for matrix in call.args[1:3]),)

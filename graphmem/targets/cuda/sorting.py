@@ -167,7 +167,14 @@ def median(call: Call) -> Scratch:
 # -- scans
 
 
-@scratch("aten::cumsum", "aten::cumprod", "aten::_logcumsumexp", target=Target.CUDA)
+@scratch(
+    "aten::cumsum",
+    "aten::cumsum_",
+    "aten::cumprod",
+    "aten::cumprod_",
+    "aten::_logcumsumexp",
+    target=Target.CUDA,
+)
 def scan(call: Call) -> Scratch:
     """A vector is scanned by cub; several are without scratch, but for converted copies.
 
