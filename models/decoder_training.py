@@ -100,10 +100,15 @@ def training_loop(
     """The loop of the measurements: five steps to warm up, then the one that counts.
 
     ``warm_up`` are ids and targets [5, batch, context], ``measured`` [1, batch, context].
-    Returns the last step's logits and loss, whose gradients are still there.
+    Returns the last step's logits and loss, whose gradients are still there. The logits of
+    a step to warm up die where those of the next replace them, before its loss.
     """
     for ids, targets in zip(*warm_up, strict=True):
-        output, loss = training_step(model, optimizer, ids, targets, autocast)
+        with _autocast(ids.device.type, autocast):
+            output = model(ids)
+            loss = cross_entropy(output, targets)
+        loss.backward()
+        optimizer.step()
         optimizer.zero_grad()
     del output, loss
     return training_step(model, optimizer, measured[0][0], measured[1][0], autocast)
