@@ -54,6 +54,7 @@ CONVOLUTION_MODE = Value(7, ctypes.c_int32)
 HEURISTICS_MODE = Value(8, ctypes.c_int32)
 NUMERICAL_NOTE = Value(11, ctypes.c_int32)
 DESCRIPTOR = Value(15, ctypes.c_void_p)
+BEHAVIOR_NOTE = Value(19, ctypes.c_int32)
 CHAR = Value(24, ctypes.c_char)
 
 
