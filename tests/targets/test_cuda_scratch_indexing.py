@@ -145,3 +145,11 @@ def test_masked_scatter_counts_for_each_element() -> None:
 def test_int32_indices_are_converted() -> None:
     index = meta(7, dtype=torch.int32)
     assert scratch_of(aten.index.Tensor, meta(10, 3), [index]) == ((56,),)
+
+
+def test_a_scattered_mean_counts() -> None:
+    """Messages of 500 edges to 20 nodes: ones for each, counts, and where those are 0."""
+    nodes, edges, where = meta(20, 8), meta(500, 8), ids(500, 8)
+    reduce = aten.scatter_reduce.two
+    assert scratch_of(reduce, nodes, 0, where, edges, "mean") == ((16000, 640, 160),)
+    assert scratch_of(reduce, nodes, 0, where, edges, "sum") == ()

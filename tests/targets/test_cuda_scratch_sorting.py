@@ -78,6 +78,14 @@ def test_draws() -> None:
     assert scratch_of(aten.multinomial.default, weights, 5) == ((4 * 8 * 50257, 4 * 40),)
 
 
+def test_a_permutation_sorts_random_keys() -> None:
+    """Of 10,000: 10,000 + 6e8 / (12 log (1/0.9)) = 474,571,080 need keys of 29 bits."""
+    args = {"device": "meta", "dtype": torch.int64}
+    found = scratch_of(aten.randperm.default, 10_000, **args)
+    storage = cub.radix_sort(10_000, 4, 8, 29, A100)
+    assert found == ((80_000, 40_000, 40_000, storage),)
+
+
 def test_a_count_of_what_is_not_zero() -> None:
     found = scratch_of(aten.nonzero.default, meta(100_000, dtype=torch.bool), result=ids(7, 1))
     assert found == ((4, 17663), (4, 1279))

@@ -97,6 +97,18 @@ def masked_scatter(call: Call) -> Scratch:
     return ((before, copied, cub.scan(target.numel, _INDEX)), (before, copied, copy_bytes(source)))
 
 
+@scratch("aten::scatter_reduce", "aten::scatter_reduce_", target=Target.CUDA)
+def scatter_reduce(call: Call) -> Scratch:
+    """A mean counts what arrives where, as ones that are scattered; others need nothing.
+
+    Inputs: self, dim, index, src, reduce.
+    """
+    target, source = call.args[0], call.args[3]
+    if call.args[4] != "mean":
+        return ()
+    return ((nbytes(source), nbytes(target), target.numel),)
+
+
 # -- masks
 
 

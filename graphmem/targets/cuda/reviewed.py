@@ -48,8 +48,21 @@ FREE: Mapping[str, tuple[str, ...]] = {
         *("_prelu_kernel_backward", "mse_loss_backward", "smooth_l1_loss_backward"),
         *("huber_loss_backward", "softplus_backward", "elu_backward", "leaky_relu_backward"),
         *("binary_cross_entropy_backward", "mish_backward", "hardsigmoid_backward"),
-        *("hardswish_backward", "rrelu_with_noise", "softshrink_backward", "hardshrink_backward"),
+        *(
+            "floor_divide",
+            "hardswish_backward",
+            "rrelu_with_noise",
+            "softshrink_backward",
+            "hardshrink_backward",
+        ),
         *("log_sigmoid_forward", "soft_margin_loss_backward", "linalg_cross", "dot", "vdot"),
+    ),
+    "adds atomically into its result, by way of shared memory: SummaryOps.cu": (
+        *("histc", "bincount"),
+    ),
+    "cuDNN's, with a note of its own on the workspace: attention.py": (
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_cudnn_attention_backward",
     ),
     "works on lists in place, or on results: ATen/native/cuda/MultiTensorApply.cuh": (
         *("_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"),
@@ -60,7 +73,6 @@ FREE: Mapping[str, tuple[str, ...]] = {
 
 _FREE_NAMES = frozenset(f"aten::{name}" for names in FREE.values() for name in names)
 _REDUCING_LISTS = ("aten::_foreach_norm", "aten::_foreach_max", "aten::_foreach_powsum")
-_SORTING_FACTORIES = frozenset({"aten::randperm"})
 
 
 def allocates_nothing(func: OpOverload) -> bool:
@@ -70,7 +82,7 @@ def allocates_nothing(func: OpOverload) -> bool:
         return True
     if name.startswith("aten::_foreach_"):  # one pointwise kernel for many tensors
         return not name.startswith(_REDUCING_LISTS)
-    return _makes_tensors(func) and name not in _SORTING_FACTORIES
+    return _makes_tensors(func)
 
 
 def _makes_tensors(func: OpOverload) -> bool:
