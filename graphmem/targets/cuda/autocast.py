@@ -15,12 +15,12 @@ CPU's own autocast shows it.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -129,19 +129,29 @@ def installed(casts: Casts) -> Iterator[None]:
 
 def _kernels(casts: Casts) -> dict[str, Kernel]:
     """What stands under the CPU's autocast key during a trace, by the operator's name."""
-    made: dict[str, Kernel] = {}
+    made: dict[str, Kernel] = dict.fromkeys(_on_cpu_only(), torch.library.fallthrough_kernel)
+    for name, policy in policies().items():
+        made[name] = kernel(policy, overload(name), casts)
     for name in torch._C._dispatch_get_all_op_names():
-        on_cpu = torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCPU")
-        on_cuda = torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCUDA")
-        if name in policies():
-            made[name] = kernel(policies()[name], overload(name), casts)
-        elif on_cpu and name.startswith("aten::"):
-            made[name] = torch.library.fallthrough_kernel
-        elif on_cuda and not on_cpu:
-            made[name] = partial(_registered_by_user, overload(name))
+        is_torchs = name.startswith("aten::")
+        if not is_torchs and _has(name, "AutocastCUDA") and not _has(name, "AutocastCPU"):
+            made[name] = functools.partial(_registered_by_user, overload(name))
     return made
 
 
+@functools.cache
+def _on_cpu_only() -> tuple[str, ...]:
+    """The operators of torch that only the CPU's autocast casts."""
+    names = torch._C._dispatch_get_all_op_names()
+    casts = (n for n in names if n.startswith("aten::") and _has(n, "AutocastCPU"))
+    return tuple(name for name in casts if name not in policies())
+
+
+def _has(operator: str, key: str) -> bool:
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, key))
+
+
+@functools.cache
 def overload(name: str) -> OpOverload:
     """The operator that the dispatcher calls ``aten::pow.Scalar``."""
     qualified, _, suffix = name.partition(".")
