@@ -328,6 +328,18 @@ def test_benchmark_takes_the_largest_at_a_shapes_first_call(cudnn: Library) -> N
     assert any("benchmark" in unknown.what for unknown in context.unknown)
 
 
+def test_attentions_backward_sums_in_fp32() -> None:
+    query = torch.empty(2, 4, 128, 64, dtype=BF16, device="meta")
+    rule = rule_of(aten._scaled_dot_product_cudnn_attention_backward.default, Target.CUDA)
+    assert rule is not None
+    dense = stages(rule(Call((*layouts((query, query)),), {}, None, H100)))
+    turned = stages(rule(Call((*layouts((query.mT.contiguous().mT, query)),), {}, None, H100)))
+
+    sums = 2 * 4 * 128 * (64 + 1) * 4  # the accumulator of dq, and a sum for each row
+    assert dense == ((sums,),)
+    assert turned == ((2 * 4 * 128 * 64 * 2, sums),)
+
+
 # -- without a library
 
 

@@ -85,7 +85,9 @@ def _efficient(call: Attention, mask: Tensor | None, scale: float | None) -> Ten
 
 
 _CUDNN_WORKSPACE = Unknown(
-    "the workspace of cuDNN's attention", "scaled_dot_product_attention", "none"
+    "the workspace that cuDNN's attention plans ask for",
+    "scaled_dot_product_attention",
+    "none, beside the front end's fp32 sums in backward",
 )
 
 

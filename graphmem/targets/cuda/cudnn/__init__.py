@@ -4,9 +4,10 @@ cuDNN's own heuristics and plans answer for a GPU that is only described, so no 
 needed: ``library`` finds and loads it, ``backend`` calls it, ``plans`` chooses a plan as
 PyTorch does, ``convolution`` holds the rules of the operators. ``selection`` says when
 PyTorch takes cuDNN at all, ``native`` what its own kernels take where it does not, and
-``table`` what is assumed where no library is installed.
+``table`` what is assumed where no library is installed. ``attention`` is the part of
+attention's workspace that is known without asking.
 """
 
-from graphmem.targets.cuda.cudnn import convolution
+from graphmem.targets.cuda.cudnn import attention, convolution
 
-__all__ = ["convolution"]
+__all__ = ["attention", "convolution"]
