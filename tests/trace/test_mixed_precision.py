@@ -294,6 +294,20 @@ def test_softmax_converts_fp16_in_its_kernel_and_bf16_by_a_copy(
     assert names(schedule, Phase.FORWARD).count("aten._to_copy") == 2 * casts
 
 
+def test_small_known_tensors_meet_kernels_that_the_cpu_lacks() -> None:
+    dtypes: list[torch.dtype] = []
+
+    def step() -> None:
+        q = torch.randn(1, 2, 16, 16, dtype=FP16)
+        dtypes.append(F.softmax(q, -1, dtype=FP32).dtype)
+        dtypes.append(F.scaled_dot_product_attention(q, q, q).dtype)
+
+    operators = names(recorded(step))
+    assert dtypes == [FP32, FP16]
+    assert "aten._softmax" in operators
+    assert "aten._scaled_dot_product_flash_attention" in operators
+
+
 def test_a_checkpoint_recomputes_under_the_autocast_of_its_forward() -> None:
     layer = nn.Linear(64, 64)
     dtypes: list[torch.dtype] = []
