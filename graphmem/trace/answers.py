@@ -22,7 +22,7 @@ from torch._ops import OpOverload
 from graphmem.errors import UnsupportedOpError, ValueNeededError
 from graphmem.schedule import TOP_LEVEL, Unknown
 from graphmem.targets import Layout, ResultRule
-from graphmem.trace import known, optimizer_values, shapes, sparse
+from graphmem.trace import known, optimizer_values, packed, shapes, sparse
 from graphmem.trace.hollow import hollow_results, hollow_storage, on_storage
 from graphmem.trace.ledger import Entry, Ledger
 from graphmem.trace.operator import Dispatched
@@ -64,6 +64,10 @@ class Answers:
         all_known = all(entry.known for entry in inputs)
         if operator.needs_values and (all_known or call.func is _SCALAR):
             return call.run() if all_known else self._scalar(call, inputs[0], place)
+        if call.func is packed.PACK:
+            if not known.is_real(call.args[1]):
+                raise value_needed("the length of a sequence", place)
+            return packed.pack(call)
         try:
             layout = self._layout(call, place)
         except shapes.NeedsValueError as error:

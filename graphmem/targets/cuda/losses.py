@@ -82,7 +82,10 @@ def binary_cross_entropy(call: Call) -> Scratch:
 
 @results(aten.binary_cross_entropy.default, Target.CUDA)
 def binary_cross_entropy_result(call: Call) -> Layout:
-    """The loss of every element first; a total is written over them, and keeps their memory."""
+    """The loss of every element first; a total is written over them, and keeps their memory.
+
+    Source: aten/src/ATen/native/cuda/Loss.cu, ``binary_cross_entropy_cuda``.
+    """
     each: Layout = call.args[0]
     if not argument(call, 3, "reduction", _MEAN):
         return fresh(each.size, each.dtype)
