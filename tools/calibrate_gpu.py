@@ -78,6 +78,8 @@ def predicted(gpu: str) -> Callable[[Any], Result]:
     import graphmem
 
     def predict(case: Any) -> Result:
+        if case.measured_only:
+            return {"skipped": case.measured_only}
         report = graphmem.record(case.make("meta"), steps=case.steps, device=gpu)
         keys = ("allocated_bytes", "reserved_bytes")
         return {"steps": [{key: getattr(step, key) for key in keys} for step in report.steps]}
@@ -125,7 +127,8 @@ def gather(
     def one(names: Sequence[str]) -> None:
         for result in collect(names, arguments, until):
             keep(result)
-            print(f"{result['case']}: {result.get('error', 'done')}", file=sys.stderr)
+            said = result.get("error") or result.get("skipped") or "done"
+            print(f"{result['case']}: {said}", file=sys.stderr)
 
     with ThreadPoolExecutor(TOGETHER) as pool:
         list(pool.map(one, groups(only).values()))
@@ -162,7 +165,7 @@ def compare(measured: Mapping[str, Any], gpu: str) -> Iterator[tuple[str, int, i
     """
     predict, cases = predicted(gpu), all_cases()
     for name, result in measured["cases"].items():
-        if "steps" in result and name in cases:
+        if "steps" in result and name in cases and not cases[name].measured_only:
             steps = predict(cases[name])["steps"]
             yield (
                 name,

@@ -8,6 +8,7 @@ README's table between ``<!-- truth -->`` and ``<!-- /truth -->`` is the summary
     python tools/truth_report.py --only liger          one family
     python tools/truth_report.py --format markdown -o truth.md
     python tools/truth_report.py --readme              also fills the README's table
+    python tools/truth_report.py --read truth.json     what --format json wrote, predicted before
 
 Needs the extras hf, timm and vision, and peft.
 """
@@ -82,6 +83,15 @@ def all_outcomes(names: Sequence[str], jobs: int) -> printing.Families:
     return {name: (family(name).BARS, found[name]) for name in sorted(names)}
 
 
+def read_outcomes(paths: Sequence[Path]) -> printing.Families:
+    """The bars and outcomes of what ``as_json`` wrote."""
+    found: dict[str, list[Outcome]] = {}
+    for path in paths:
+        for values in json.loads(path.read_text("utf-8"))["rows"]:
+            found.setdefault(values["family"], []).append(Outcome.from_dict(values))
+    return {name: (family(name).BARS, found[name]) for name in sorted(found)}
+
+
 def rendered(families: printing.Families, kind: str) -> str:
     """All rows, what was skipped, and the summary."""
     outcomes = [o for _, own in families.values() for o in own]
@@ -110,22 +120,28 @@ def _arguments(argv: Sequence[str] | None) -> Any:
     parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
     parser.add_argument("-o", "--output", type=Path, help="a file in place of stdout")
     parser.add_argument("--jobs", type=int, default=2, help="families at one time")
+    parser.add_argument("--read", type=Path, nargs="+", metavar="FILE.json", help="earlier results")
     parser.add_argument("--readme", action="store_true", help="fill the README's table")
     parser.add_argument("--here", action="store_true", help="in this process, with --only")
     return parser.parse_args(argv)
 
 
+def _found(arguments: Any) -> printing.Families:
+    names = [arguments.only] if arguments.only else list(FAMILIES)
+    if arguments.read:
+        return read_outcomes(arguments.read)
+    if arguments.here:
+        return {name: (family(name).BARS, [*predict(name)]) for name in names}
+    return all_outcomes(names, arguments.jobs)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Predict and print; 2 where the measurements are absent."""
     arguments = _arguments(argv)
-    if not TRUTH.is_dir():
+    if not TRUTH.is_dir() and not arguments.read:
         print(f"{TRUTH}: no measurements here", file=sys.stderr)
         return 2
-    names = [arguments.only] if arguments.only else list(FAMILIES)
-    if arguments.here:
-        found: printing.Families = {name: (family(name).BARS, [*predict(name)]) for name in names}
-    else:
-        found = all_outcomes(names, arguments.jobs)
+    found = _found(arguments)
     text = rendered(found, arguments.format)
     if arguments.output:
         arguments.output.write_text(text, "utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +105,14 @@ def test_the_readme_is_filled_between_its_markers() -> None:
     assert filled == "before\n<!-- truth -->\nnew\n<!-- /truth -->\nafter\n"
 
 
+def test_earlier_results_are_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    earlier = dataclasses.replace(of(101.0), family="liger")
+    (tmp_path / "a.json").write_text(truth_report.as_json([earlier]), "utf-8")
+    assert truth_report.main(["--read", str(tmp_path / "a.json"), "--format", "json"]) == 0
+    [values] = json.loads(capsys.readouterr().out)["rows"]
+    assert Outcome.from_dict(values) == earlier
+
+
 @needs_truth
 def test_every_row_of_the_file_is_of_exactly_one_family() -> None:
     modules = [truth_report.family(name) for name in truth_report.FAMILIES]
@@ -174,7 +183,7 @@ def test_segments_of_a_checkpointed_decoder_give_the_same_logits() -> None:
 
 
 def test_where_the_measurements_are_absent_a_line_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: object, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(truth_report, "TRUTH", TRUTH / "nowhere")
     assert truth_report.main([]) == 2

@@ -21,7 +21,8 @@ class Case:
     """``make`` takes where modules lie, ``"cuda"`` or ``"meta"``, and gives the step.
 
     What a step returns stays alive until the next one returns. Cases of one ``group`` share
-    a process. ``extra``, on a GPU only, tells more numbers by name.
+    a process. ``extra``, on a GPU only, tells more numbers by name. ``measured_only`` says why
+    a trace can't run it, where it can't.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Case:
     make: Callable[[str], Step]
     steps: int
     extra: Callable[[], dict[str, int]] | None = None
+    measured_only: str = ""
 
 
 def case(
@@ -37,12 +39,13 @@ def case(
     group: str | None = None,
     steps: int = 2,
     extra: Callable[[], dict[str, int]] | None = None,
+    measured_only: str = "",
 ) -> Callable[[Callable[[str], Step]], Callable[[str], Step]]:
     """Register a case; without a group it has a process of its own."""
 
     def register(make: Callable[[str], Step]) -> Callable[[str], Step]:
         assert name not in _CASES
-        _CASES[name] = Case(name, group or name, make, steps, extra)
+        _CASES[name] = Case(name, group or name, make, steps, extra, measured_only)
         return make
 
     return register

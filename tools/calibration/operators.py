@@ -22,7 +22,7 @@ N, D, V = 16_384, 1_024, 32_000
 HALF = torch.bfloat16
 
 
-def _alone(name: str, run: Callable[[], Any], group: str) -> None:
+def _alone(name: str, run: Callable[[], Any], group: str, measured_only: str = "") -> None:
     """A case of a function that makes its own inputs."""
 
     def make(device: str) -> Step:
@@ -32,7 +32,7 @@ def _alone(name: str, run: Callable[[], Any], group: str) -> None:
 
         return step
 
-    case(f"{group}: {name}", group=group, steps=2)(make)
+    case(f"{group}: {name}", group=group, measured_only=measured_only)(make)
 
 
 def _of(name: str, group: str, function: Callable[..., Tensor], *inputs: Callable[[], Any]) -> None:
@@ -105,10 +105,14 @@ _alone(
 )
 _alone("scatter_add", lambda: torch.zeros(V).scatter_add_(0, _ids(N), torch.ones(N)), "indices")
 _alone("index_add", lambda: torch.zeros(V, D).index_add_(0, _ids(N), torch.ones(N, D)), "indices")
-_alone("nonzero", lambda: (torch.rand(N, D) > 0.5).nonzero(), "indices")
-_alone("masked_select", lambda: torch.rand(N, D).masked_select(torch.rand(N, D) > 0.5), "indices")
-_alone("unique", lambda: _ids(N * D).unique(), "indices")
-_alone("bincount", lambda: _ids(N * D).bincount(), "indices")
+
+for _name, _function in (
+    ("nonzero", lambda: (torch.rand(N, D) > 0.5).nonzero()),
+    ("masked_select", lambda: torch.rand(N, D).masked_select(torch.rand(N, D) > 0.5)),
+    ("unique", lambda: _ids(N * D).unique()),
+    ("bincount", lambda: _ids(N * D).bincount()),
+):
+    _alone(_name, _function, "indices", "the size of its result depends on values")
 
 # -- order
 
@@ -254,7 +258,7 @@ def _module(name: str, build: Callable[[], nn.Module], *shape: int, last: bool =
 
         return step
 
-    case(f"cudnn: {name}", group="cudnn", steps=2)(make)
+    case(f"cudnn: {name}", group="cudnn")(make)
 
 
 _module("batch_norm", lambda: nn.BatchNorm2d(128), 32, 128, 56, 56)
@@ -281,6 +285,6 @@ def _reserves() -> dict[str, int]:
     return sizes
 
 
-@case("cudnn: reserves", group="cudnn", steps=1, extra=_reserves)
+@case("cudnn: reserves", group="cudnn", extra=_reserves, measured_only="it runs no operator")
 def _nothing(device: str) -> Step:
     return lambda: None
