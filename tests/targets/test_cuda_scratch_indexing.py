@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
+import graphmem
+from graphmem.options import Target
 from graphmem.targets.cuda import cub
 from tests.targets.scratch_calls import A100, H100, ids, meta, peak, scratch_of
 
@@ -80,6 +83,29 @@ def test_bags_are_always_sorted() -> None:
     found = scratch_of(aten._embedding_bag_dense_backward.default, *args, result=result)
     assert found[0] == (800, 800, 800, 1)
     assert found[-1][-1] == 4 * 16 * (10 + 100)
+
+
+def test_bags_remember_the_bag_of_each_index() -> None:
+    """Saved for backward on CUDA; the CPU's sum does without."""
+
+    class Bags(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag = torch.nn.EmbeddingBag(1000, 16, mode="sum")
+
+        def forward(self, index: Tensor) -> Tensor:
+            sums: Tensor = self.bag(index)
+            return sums
+
+    index = torch.zeros(64, 32, dtype=torch.int64)
+
+    def saved(target: Target) -> int:
+        report = graphmem.analyze(Bags(), index, target=target)
+        return next(layer.saved_bytes for layer in report.layers if layer.module == "bag")
+
+    # The 2,048 indices, offsets and sizes of 64 bags; then the bags, or as many maxima as bags.
+    assert saved(Target.CUDA) == 16384 + 2 * 512 + 16384
+    assert saved(Target.CPU) == 16384 + 2 * 512 + 512
 
 
 # -- accumulated indices

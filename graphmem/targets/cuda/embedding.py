@@ -16,7 +16,10 @@ from graphmem.schedule import Scratch
 from graphmem.targets.cuda import cub
 from graphmem.targets.cuda.calls import argument, copy_bytes
 from graphmem.targets.layout import Layout
+from graphmem.targets.results import fresh, results
 from graphmem.targets.scratch import Call, scratch
+
+aten = torch.ops.aten
 
 _NEVER_SORTED = 3072
 _ROWS_PER_PARTIAL = 10  # NROWS_PER_THREAD
@@ -40,18 +43,50 @@ def embedding_backward(call: Call) -> Scratch:
     return _sorted(call, grad, indices, copies, counted=by_frequency, bags=False)
 
 
-@scratch("aten::_embedding_bag_dense_backward", target=Target.CUDA)
+@results(aten._embedding_bag.default, Target.CUDA)
+@results(aten._embedding_bag_forward_only.default, Target.CUDA)
+def embedding_bag_results(call: Call) -> tuple[Layout, ...]:
+    """Sums [bags, D], the bag of each index, which the CPU may leave out, and sizes of bags.
+
+    Inputs: weight, indices [N], offsets, scale_grad_by_freq, mode, sparse,
+    per_sample_weights, include_last_offset. Source: EmbeddingBag.cu, ``_embedding_bag_cuda``.
+    """
+    weight, indices, offsets = call.args[:3]
+    bags = offsets.size[0] - int(argument(call, 7, "include_last_offset", False))
+    dtype = torch.promote_types(indices.dtype, offsets.dtype)
+    sums = fresh((bags, weight.size[1]), weight.dtype)
+    largest = sums.size if argument(call, 4, "mode", 0) == _BAG_MAX else (0,)
+    others = (indices.size, offsets.size, largest)
+    return sums, *(
+        fresh(size, dtype)._replace(alias=alias) for alias, size in enumerate(others, start=1)
+    )
+
+
+@scratch("aten::_embedding_bag_backward", target=Target.CUDA)
 def embedding_bag_backward(call: Call) -> Scratch:
-    """As for an embedding, always sorted; the mode max adds directly.
+    """As for an embedding, but always sorted; the mode max adds directly.
+
+    Inputs: grad [bags, D], indices [N], offsets, offset2bag, bag_size, maximum_indices,
+    num_weights, scale_grad_by_freq, mode, sparse, ...
+    """
+    return _bags(call, bool(call.args[7]), call.args[8])
+
+
+@scratch("aten::_embedding_bag_dense_backward", target=Target.CUDA)
+def embedding_bag_dense_backward(call: Call) -> Scratch:
+    """What ``_embedding_bag_backward`` calls, where a program has it.
 
     Inputs: grad [bags, D], indices [N], offset2bag, bag_size, maximum_indices, num_weights,
-    scale_grad_by_freq, mode, per_sample_weights.
+    scale_grad_by_freq, mode, ...
     """
+    return _bags(call, bool(call.args[6]), call.args[7])
+
+
+def _bags(call: Call, by_frequency: bool, mode: int) -> Scratch:
     grad, indices = call.args[0], call.args[1]
-    copies = (copy_bytes(grad),)
-    if argument(call, 7, "mode") == _BAG_MAX or not indices.numel:
+    copies = copy_bytes(grad), copy_bytes(indices)
+    if mode == _BAG_MAX or not indices.numel:
         return (copies,)
-    by_frequency = bool(argument(call, 6, "scale_grad_by_freq", False))
     return _sorted(call, grad, indices, copies, counted=by_frequency, bags=True)
 
 

@@ -60,9 +60,9 @@ FREE: Mapping[str, tuple[str, ...]] = {
     "adds atomically into its result, by way of shared memory: SummaryOps.cu": (
         *("histc", "bincount"),
     ),
-    "cuDNN's, with a note of its own on the workspace: attention.py": (
-        "_scaled_dot_product_cudnn_attention",
-        "_scaled_dot_product_cudnn_attention_backward",
+    "sums rows into its result: EmbeddingBag.cu": (
+        *("_embedding_bag", "_embedding_bag_forward_only"),
+        "_embedding_bag_per_sample_weights_backward",
     ),
     "works on lists in place, or on results: ATen/native/cuda/MultiTensorApply.cuh": (
         *("_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"),
