@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -141,12 +142,16 @@ def measured_machine() -> Result:
     if done.returncode:
         raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
     found: Result = json.loads(done.stdout.strip().rpartition("\n")[2])
-    driver = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-    )
-    return {**found, "driver": driver.stdout.strip()}
+    return {**found, "driver": driver_version()}
+
+
+def driver_version() -> str:
+    """What nvidia-smi says; nothing where it is not installed."""
+    if shutil.which("nvidia-smi") is None:
+        return ""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    lines = subprocess.run(query, capture_output=True, text=True).stdout.split()
+    return lines[0] if lines else ""
 
 
 def default_output(machine: Mapping[str, Any]) -> Path:

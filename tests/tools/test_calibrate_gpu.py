@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tools import calibrate_gpu
+from tools.calibration import measure
+from tools.calibration.case import Case
 
 FILES = sorted((Path(__file__).resolve().parents[1] / "calibration").glob("*.json"))
 GPU = "H100-80GB"
@@ -60,7 +64,7 @@ def test_a_case_that_fails_or_dies_leaves_the_others(monkeypatch: pytest.MonkeyP
         def __init__(self) -> None:
             self.stdout = lines.pop(0)
 
-    monkeypatch.setattr(calibrate_gpu.subprocess, "run", lambda *_, **__: Done())
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: Done())
     found = list(calibrate_gpu.collect(["a", "b", "c", "d"], [], time.monotonic() + 60))
     assert [result["case"] for result in found] == ["a", "b", "c", "d"]
     assert found[2]["error"] == "the process ended: Segmentation fault"
@@ -68,11 +72,11 @@ def test_a_case_that_fails_or_dies_leaves_the_others(monkeypatch: pytest.MonkeyP
 
 def test_what_is_not_done_in_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: Any, **__: Any) -> Any:
-        expired = calibrate_gpu.subprocess.TimeoutExpired("python", 1)
+        expired = subprocess.TimeoutExpired("python", 1)
         expired.stdout = b'{"case": "a", "steps": []}\n'
         raise expired
 
-    monkeypatch.setattr(calibrate_gpu.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     found = list(calibrate_gpu.collect(["a", "b"], [], time.monotonic() + 60))
     assert [result["case"] for result in found] == ["a"]
     assert list(calibrate_gpu.collect(["a"], [], time.monotonic() - 1)) == []
@@ -81,6 +85,45 @@ def test_what_is_not_done_in_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -
 def test_an_unknown_group_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert calibrate_gpu.main(["--dry-run", GPU, "--only", "nothing"]) == 2
     assert "no such group or case" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_without_a_gpu_a_line_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert calibrate_gpu.main([]) == 2
+    assert "--dry-run" in capsys.readouterr().err
+
+
+def test_a_measured_case_tells_the_peaks_of_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a GPU that is played: each step allocates 10 B more, and peaks 5 B above."""
+    played = {"now": 100}
+
+    def step() -> None:
+        played["now"] += 10
+
+    for name, value in {
+        "synchronize": lambda: None,
+        "empty_cache": lambda: None,
+        "reset_peak_memory_stats": lambda: None,
+        "memory_allocated": lambda: played["now"],
+        "max_memory_allocated": lambda: played["now"] + 5,
+        "max_memory_reserved": lambda: 4096,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    case = Case("played", "played", lambda device: step, 2, lambda: {"size": 7})
+    assert measure.measure(case) == {
+        "base_bytes": 100,
+        "steps": [
+            {
+                "before_bytes": before,
+                "allocated_bytes": before + 15,
+                "reserved_bytes": 4096,
+                "after_bytes": before + 10,
+            }
+            for before in (100, 110)
+        ],
+        "extra": {"size": 7},
+    }
 
 
 def test_the_file_is_named_after_gpu_and_torch() -> None:
