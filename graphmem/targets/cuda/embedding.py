@@ -16,10 +16,7 @@ from graphmem.schedule import Scratch
 from graphmem.targets.cuda import cub
 from graphmem.targets.cuda.calls import argument, copy_bytes
 from graphmem.targets.layout import Layout
-from graphmem.targets.results import fresh, results
 from graphmem.targets.scratch import Call, scratch
-
-aten = torch.ops.aten
 
 _NEVER_SORTED = 3072
 _ROWS_PER_PARTIAL = 10  # NROWS_PER_THREAD
@@ -41,25 +38,6 @@ def embedding_backward(call: Call) -> Scratch:
     if indices.numel <= _NEVER_SORTED and not by_frequency:
         return (copies,)
     return _sorted(call, grad, indices, copies, counted=by_frequency, bags=False)
-
-
-@results(aten._embedding_bag.default, Target.CUDA)
-@results(aten._embedding_bag_forward_only.default, Target.CUDA)
-def embedding_bag_results(call: Call) -> tuple[Layout, ...]:
-    """Sums [bags, D], the bag of each index, which the CPU may leave out, and sizes of bags.
-
-    Inputs: weight, indices [N], offsets, scale_grad_by_freq, mode, sparse,
-    per_sample_weights, include_last_offset. Source: EmbeddingBag.cu, ``_embedding_bag_cuda``.
-    """
-    weight, indices, offsets = call.args[:3]
-    bags = offsets.size[0] - int(argument(call, 7, "include_last_offset", False))
-    dtype = torch.promote_types(indices.dtype, offsets.dtype)
-    sums = fresh((bags, weight.size[1]), weight.dtype)
-    largest = sums.size if argument(call, 4, "mode", 0) == _BAG_MAX else (0,)
-    others = (indices.size, offsets.size, largest)
-    return sums, *(
-        fresh(size, dtype)._replace(alias=alias) for alias, size in enumerate(others, start=1)
-    )
 
 
 @scratch("aten::_embedding_bag_backward", target=Target.CUDA)
