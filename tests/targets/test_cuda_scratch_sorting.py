@@ -80,8 +80,7 @@ def test_draws() -> None:
 
 def test_a_permutation_sorts_random_keys() -> None:
     """Of 10,000: 10,000 + 6e8 / (12 log (1/0.9)) = 474,571,080 need keys of 29 bits."""
-    args = {"device": "meta", "dtype": torch.int64}
-    found = scratch_of(aten.randperm.default, 10_000, **args)
+    found = scratch_of(aten.randperm.default, 10_000, device="meta", dtype=torch.int64)
     storage = cub.radix_sort(10_000, 4, 8, 29, A100)
     assert found == ((80_000, 40_000, 40_000, storage),)
 
