@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 import graphmem
+from graphmem.snapshots import Action, Sites, load
 from graphmem.targets.cuda import cub
 from tests.targets.scratch_calls import A100, H100, ids, meta, peak, scratch_of
 
 aten = torch.ops.aten
+SNAPSHOTS = Path(__file__).resolve().parents[3] / "shared" / "truth" / "snapshots"
 
 
 # -- embeddings
@@ -179,3 +183,21 @@ def test_a_scattered_mean_counts() -> None:
     reduce = aten.scatter_reduce.two
     assert scratch_of(reduce, nodes, 0, where, edges, "mean") == ((16000, 640, 160),)
     assert scratch_of(reduce, nodes, 0, where, edges, "sum") == ()
+
+
+@pytest.mark.skipif(not SNAPSHOTS.exists(), reason="no ../shared/truth/snapshots")
+def test_a_snapshot_has_the_same_blocks_in_the_same_order() -> None:
+    """The gradient of indexing the decoder's table of 10,000 words with [4, 512] ids."""
+    trace = load(SNAPSHOTS / "lm423m-ctx512-train-bf16-autocast.pickle").devices[0]
+    sites = Sites()
+    allocated = [entry for entry in trace.entries if entry.action is Action.ALLOC]
+    kernels = [sites.of(entry.frames).kernel for entry in allocated]
+    last = kernels.index("radix_sort_pairs_impl")
+    seen = [entry.size for entry in allocated[last - 5 : last + 1]]
+
+    table, values = meta(10000, 1024), meta(4, 512, 1024)
+    first, second = scratch_of(
+        aten._index_put_impl_.default, table, [ids(4, 512)], values, True, True
+    )
+    # The product of the first stage is the linear index of the second.
+    assert seen == [*first, *second[1:]]
