@@ -85,7 +85,18 @@ def test_ctc_backward_has_variables_of_its_own() -> None:
     alpha = meta(2, 50, 21)
     args = (meta(2), meta(50, 2, 30), ids(2, 10), [50, 50], [10, 10], meta(2), alpha, 0)
     found = scratch_of(aten._ctc_loss_backward.default, *args, result=meta(50, 2, 30))
-    assert found == ((4 * 2 * 50 * 21,),)
+    assert found == ((4 * 2 * 50 * 21, 16, 16, 16),)
+
+
+def test_a_safe_softmax_keeps_what_is_hidden() -> None:
+    scores = meta(2, 4, 16, 16)  # of fp32: itself, its mask, and its rows
+    found = scratch_of(aten._safe_softmax.default, scores, -1)
+    assert found == ((4 * 2048, 2048, 128),)
+
+
+def test_distances_are_products_of_wider_points() -> None:
+    found = scratch_of(aten._euclidean_dist.default, meta(30, 8), meta(50, 8))
+    assert found == ((120, 120, 200, 200, 4 * 30 * 10, 4 * 50 * 10),)
 
 
 # -- lists

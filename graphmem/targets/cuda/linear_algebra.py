@@ -37,12 +37,26 @@ def product_and_sum(call: Call) -> Scratch:
     return (tuple(_copy(matrix) for matrix in call.args[1:3]),)
 
 
-@scratch("aten::mv", "aten::addmv", target=Target.CUDA)
+@scratch("aten::mv", "aten::addmv", "aten::addmv_", target=Target.CUDA)
 def product_with_vector(call: Call) -> Scratch:
     """A vector of stride 0 is copied too. Inputs: (self,) mat [N, M], vec [M]."""
     matrix, vector = call.args[-2:]
     spread = nbytes(vector) if vector.stride == (0,) and vector.numel > 1 else 0
     return ((_copy(matrix), spread),)
+
+
+@scratch("aten::_euclidean_dist", target=Target.CUDA)
+def euclidean_distances(call: Call) -> Scratch:
+    """Both sets of points, with two columns more each, which are computed before.
+
+    Inputs: x1 [..., N, D], x2 [..., M, D]. Source: aten/src/ATen/native/Distance.cpp,
+    ``_euclidean_dist``.
+    """
+    x1, x2 = call.args[:2]
+    width, item = x1.size[-1], x1.dtype.itemsize
+    lines = [points.numel // max(width, 1) for points in (x1, x2)]
+    columns = tuple(count * item for count in lines for _ in range(2))
+    return ((*columns, *(count * (width + 2) * item for count in lines)),)
 
 
 def _copy(matrix: Layout) -> int:

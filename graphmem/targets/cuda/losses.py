@@ -24,6 +24,7 @@ from graphmem.targets.scratch import Call, scratch
 aten = torch.ops.aten
 
 _MEAN = 1
+_LENGTH = 8  # an int64
 
 
 @scratch(
@@ -51,6 +52,18 @@ def softmax_backward(call: Call) -> Scratch:
     """
     grad, output = call.args[:2]
     return ((grad.numel * grad.dtype.itemsize, copy_bytes(output)),)
+
+
+@scratch("aten::_safe_softmax", target=Target.CUDA)
+def safe_softmax(call: Call) -> Scratch:
+    """A softmax, where its input is hidden, and which rows are hidden altogether.
+
+    Inputs: self, dim. Source: aten/src/ATen/native/transformers/attention.cpp,
+    ``_safe_softmax``.
+    """
+    source: Layout = call.args[0]
+    rows = source.numel // max(source.size[call.args[1]], 1)
+    return ((copy_bytes(source), call.result.nbytes, source.numel, rows),)
 
 
 @scratch(
@@ -116,14 +129,21 @@ def binary_cross_entropy_with_logits(call: Call) -> Scratch:
     return tuple((each.nbytes, *stage) for stage in _summed(each, call.gpu))
 
 
+@scratch("aten::_ctc_loss", target=Target.CUDA)
+def ctc_loss(call: Call) -> Scratch:
+    """Lengths and offsets of each sequence. Inputs: log_probs [T, B, C], targets, ..."""
+    return ((call.args[0].size[1] * _LENGTH,) * 3,)
+
+
 @scratch("aten::_ctc_loss_backward", target=Target.CUDA)
 def ctc_loss_backward(call: Call) -> Scratch:
-    """The backward variables, as large as the forward ones.
+    """The backward variables, as large as the forward ones, and the lengths again.
 
-    Inputs: grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood,
-    log_alpha [B, T, 2 * longest target + 1], ...
+    Inputs: grad, log_probs [T, B, C], targets, input_lengths, target_lengths,
+    neg_log_likelihood, log_alpha [B, T, 2 * longest target + 1], ...
     """
-    return ((call.args[6].nbytes,),)
+    lengths = (call.args[1].size[1] * _LENGTH,) * 3
+    return ((call.args[6].nbytes, *lengths),)
 
 
 def _each(call: Call) -> Layout:

@@ -25,7 +25,11 @@ FREE: Mapping[str, tuple[str, ...]] = {
     ),
     "is a view, though its schema says otherwise: aten/src/ATen/native/TensorShape.cpp": (
         *("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "set_"),
-        *("set_data", "lift"),
+        *("set_data", "lift", "detach_", "squeeze_", "unsqueeze_", "t_", "transpose_"),
+    ),
+    "touches no data, or looks at it where it lies: aten/src/ATen/native/TensorProperties.cpp": (
+        *("_assert_async", "_assert_tensor_metadata", "record_stream", "is_same_size"),
+        *("is_pinned", "is_set_to", "_has_same_storage_numel"),
     ),
     "draws in place: ATen/native/cuda/DistributionTemplates.h": (
         *("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_"),
@@ -56,6 +60,10 @@ FREE: Mapping[str, tuple[str, ...]] = {
             "hardshrink_backward",
         ),
         *("log_sigmoid_forward", "soft_margin_loss_backward", "linalg_cross", "dot", "vdot"),
+        *("hardswish", "hardswish_", "abs_", "gelu_", "mish_", "threshold_", "xlogy_", "addr"),
+        *("addr_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_", "heaviside_", "gcd_", "lcm_"),
+        *("floor_divide_", "rrelu_with_noise_", "rrelu_with_noise_backward", "addbmm", "addbmm_"),
+        *("_weight_norm_interface", "_weight_norm_interface_backward"),
     ),
     "adds atomically into its result, by way of shared memory: SummaryOps.cu": (
         *("histc", "bincount"),

@@ -173,6 +173,7 @@ def median(call: Call) -> Scratch:
     "aten::cumprod",
     "aten::cumprod_",
     "aten::_logcumsumexp",
+    "aten::logcumsumexp",
     target=Target.CUDA,
 )
 def scan(call: Call) -> Scratch:
@@ -188,7 +189,7 @@ def scan(call: Call) -> Scratch:
     return ((converted, copied, storage),)
 
 
-@scratch("aten::_cummax_helper", "aten::_cummin_helper", target=Target.CUDA)
+@scratch("aten::cummax", "aten::cummin", target=Target.CUDA)
 def scan_with_indices(call: Call) -> Scratch:
-    """A contiguous copy. Inputs: self, values, indices, dim."""
+    """A contiguous copy. Inputs: self, dim."""
     return ((copy_bytes(call.args[0]),),)
