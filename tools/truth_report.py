@@ -5,7 +5,7 @@ predicted from scratch, in a process for each family; others are skipped with a 
 README's table between ``<!-- truth -->`` and ``<!-- /truth -->`` is the summary.
 
     python tools/truth_report.py                       all of it, with the summary
-    python tools/truth_report.py --only liger          one family
+    python tools/truth_report.py --only liger xmem     two families
     python tools/truth_report.py --format markdown -o truth.md
     python tools/truth_report.py --readme              also fills the README's table
     python tools/truth_report.py --read truth.json     what --format json wrote, predicted before
@@ -77,10 +77,21 @@ def predict_apart(name: str) -> list[Outcome]:
 
 
 def all_outcomes(names: Sequence[str], jobs: int) -> printing.Families:
-    """The bars and outcomes of families, predicted by ``jobs`` processes at once."""
+    """The bars and outcomes of families, predicted by ``jobs`` processes at once.
+
+    One that fails has a line on stderr, and no outcomes.
+    """
+
+    def outcomes(name: str) -> list[Outcome] | None:
+        try:
+            return predict_apart(name)
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            return None
+
     with ThreadPoolExecutor(jobs) as pool:
-        found = dict(zip(names, pool.map(predict_apart, names), strict=True))
-    return {name: (family(name).BARS, found[name]) for name in sorted(names)}
+        found = dict(zip(names, pool.map(outcomes, names), strict=True))
+    return {name: (family(name).BARS, own) for name, own in sorted(found.items()) if own}
 
 
 def read_outcomes(paths: Sequence[Path]) -> printing.Families:
@@ -116,7 +127,7 @@ def fill_readme(families: printing.Families) -> None:
 
 def _arguments(argv: Sequence[str] | None) -> Any:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", choices=FAMILIES, help="one family of rows")
+    parser.add_argument("--only", choices=FAMILIES, nargs="+", help="these families of rows")
     parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
     parser.add_argument("-o", "--output", type=Path, help="a file in place of stdout")
     parser.add_argument("--jobs", type=int, default=2, help="families at one time")
@@ -127,7 +138,7 @@ def _arguments(argv: Sequence[str] | None) -> Any:
 
 
 def _found(arguments: Any) -> printing.Families:
-    names = [arguments.only] if arguments.only else list(FAMILIES)
+    names = arguments.only or list(FAMILIES)
     if arguments.read:
         return read_outcomes(arguments.read)
     if arguments.here:
@@ -136,7 +147,7 @@ def _found(arguments: Any) -> printing.Families:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Predict and print; 2 where the measurements are absent."""
+    """Predict and print; 1 where a family failed, 2 where the measurements are absent."""
     arguments = _arguments(argv)
     if not TRUTH.is_dir() and not arguments.read:
         print(f"{TRUTH}: no measurements here", file=sys.stderr)
@@ -149,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(text)
     if arguments.readme:
         fill_readme(found)
-    return 0
+    return int(not arguments.read and set(found) != set(arguments.only or FAMILIES))
 
 
 if __name__ == "__main__":

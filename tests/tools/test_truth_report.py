@@ -114,6 +114,22 @@ def test_earlier_results_are_read_again(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @needs_truth
+def test_a_family_that_fails_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def apart(name: str) -> list[Outcome]:
+        if name == "xmem":
+            raise RuntimeError("xmem: no torchvision")
+        return [of(101.0)]
+
+    monkeypatch.setattr(truth_report, "predict_apart", apart)
+    assert truth_report.main(["--only", "liger", "xmem"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == "xmem: no torchvision\n"
+    assert "liger" in printed.out
+
+
+@needs_truth
 def test_every_row_of_the_file_is_of_exactly_one_family() -> None:
     modules = [truth_report.family(name) for name in truth_report.FAMILIES]
     for of_file in read():
