@@ -396,7 +396,7 @@ def test_custom_functions(function: Any, seen: list[Any]) -> None:
 
 
 def test_a_custom_operator_with_a_rule_of_its_own() -> None:
-    @torch.library.custom_op("graphmem_tests::twice", mutates_args=())
+    @torch.library.custom_op("graphmem_tests::autocast_twice", mutates_args=())
     def twice(x: Tensor) -> Tensor:
         return x * 2
 
