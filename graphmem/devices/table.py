@@ -12,8 +12,9 @@ Its columns, and where they are from:
   1 % from older drivers to those of 2026.
 - ``multiprocessors``, ``l2_cache_kib``, ``sm_clock_mhz`` (the boost clock, of laptops at their
   highest power) and ``memory_clock_mhz``, as ``cudaDeviceGetAttribute`` gives them: prints of
-  device properties where there are, else NVIDIA's data sheets and architecture white papers,
-  and the data base of TechPowerUp.
+  device properties where there are, else recalled from NVIDIA's data sheets and white papers
+  and not looked up one by one. The clocks of GB200 and H100 NVL and the L2 of GH200, H100
+  PCIe and H100 NVL are the least certain. They decide which plan cuDNN ranks first.
 - ``compute_capability``: https://developer.nvidia.com/cuda-gpus.
 - ``aliases``: other names, separated by bars; one that several GPUs have names none of them.
 """
