@@ -25,13 +25,13 @@ def flatten_recurrent(root: nn.Module) -> None:
     """Move the hollow weights of every recurrent module onto one hollow storage."""
     for module in root.modules():
         if isinstance(module, nn.RNNBase):
-            weights = [getattr(module, name, None) for name in module._flat_weights_names]
+            weights = [module._parameters.get(name) for name in module._flat_weights_names]
             if _can_be_flat(weights):
                 _flatten(module, weights)
 
 
-def _can_be_flat(weights: list[Tensor | None]) -> TypeGuard[list[Tensor]]:
-    """Whether they are separate tensors of one dtype, and still hollow parameters."""
+def _can_be_flat(weights: list[nn.Parameter | None]) -> TypeGuard[list[Tensor]]:
+    """Whether they are separate hollow parameters of one dtype; None is a computed weight."""
     storages = {w.untyped_storage()._cdata for w in weights if isinstance(w, nn.Parameter)}
     dtypes = {w.dtype for w in weights if isinstance(w, nn.Parameter) and is_hollow(w)}
     return len(storages) == len(weights) and len(dtypes) == 1

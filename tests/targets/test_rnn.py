@@ -400,6 +400,19 @@ def test_parameters_lie_in_one_buffer_and_so_do_their_gradients() -> None:
     assert breakdown(bias=False) == (47_232, 46_080)  # room for biases, and gradients apart
 
 
+def test_a_computed_weight_is_copied_with_the_others_in_each_call() -> None:
+    module = nn.GRU(32, 48)
+    nn.utils.parametrizations.weight_norm(module, "weight_hh_l0")
+
+    report = graphmem.analyze(Sequences(module), X, optimizer="sgd", steps=1, timeline=True)
+
+    assert operators(report) == ["aten._cudnn_rnn", "aten._cudnn_rnn_backward"]
+    (gru,) = [layer for layer in report.layers if layer.module == "recurrent"]
+    # As above input 5,120, hx 1,024, output 7,680, reserve 46,592; the computed weight
+    # [144, 48], 27,648; and the buffer of all weights, 47,232 -> 47,616.
+    assert gru.saved_bytes == 5_120 + 1_024 + 7_680 + 46_592 + 27_648 + 47_616
+
+
 def test_the_users_weights_are_as_they_were() -> None:
     module = nn.LSTM(32, 48)
     weights = list(module.parameters())
