@@ -1,12 +1,16 @@
 """The sizes that cuDNN answers for recurrent layers: weights, reserve and workspace.
 
 The functions ``cudnnGetRNNWeightSpaceSize``, ``cudnnGetRNNTempSpaceSizes`` and
-``cudnnDropoutGetStatesSize`` of libcudnn 9.24 were asked without a GPU, for thousands of
-random layers of all modes, dtypes, directions, layers, with and without packed sequences,
-dropout and projections; the formulas here gave every answer: weights and reserve to the
-byte, workspaces within 512 bytes. github.com/pytorch/pytorch/issues/2895 prints the reserve
-of cuDNN 7 on a P100, 736,000,000 bytes for an LSTM and 864,000,000 for a GRU: the same but
-for 256 bytes. The second function writes its answer and then fails for lack of a GPU; no
+``cudnnDropoutGetStatesSize`` of libcudnn 9.24 were asked for thousands of random layers of
+all modes, dtypes and directions, with and without packed sequences, dropout and
+projections, on a machine without a GPU: ``cudnnCreate`` needs one, so memory that holds a
+GPU's attributes stood for the handle. The formulas here gave every answer: weights, reserve
+and state to the byte, workspaces within 512 bytes, but for persistent kernels of fp16 layers
+above a small size: with few rows they take up to 1 MiB more.
+
+The reserve has been seen on a GPU: github.com/pytorch/pytorch/issues/2895 prints that of
+cuDNN 7 on a P100, 736,000,000 bytes for an LSTM and 864,000,000 for a GRU, the same but for
+256 bytes. The second function writes its answer and then fails for lack of a GPU; no
 measurement confirms today's workspaces.
 """
 
