@@ -61,11 +61,11 @@ def load() -> Library | Missing:
     if path is None:
         return Missing("no cuDNN library is installed (pip install 'graphmem[cudnn]')")
     if not _cublaslt_loads(path):
-        return Missing(f"{path} needs cuBLASLt (pip install nvidia-cublas)")
+        return Missing(f"{path.name} needs cuBLASLt (pip install nvidia-cublas)")
     try:
         functions = ctypes.CDLL(str(path))
     except OSError as error:
-        return Missing(f"{path} can't be loaded: {error}")
+        return Missing(f"{path.name} can't be loaded: {error}")
     functions.cudnnGetVersion.restype = ctypes.c_size_t
     functions.cudnnGetCudartVersion.restype = ctypes.c_size_t
     library = Library(functions, functions.cudnnGetVersion(), functions.cudnnGetCudartVersion())
