@@ -111,15 +111,20 @@ def off_centre(errors: Sequence[float]) -> float:
 class Bar:
     """What a group of a family is held to: ``statistic`` of its errors is at most ``limit``.
 
-    ``name`` says which rows it is about; ``metric``, if given, is a word of their metric.
+    ``name`` says which rows it is about; ``metric``, if given, is a word of their metric. A
+    limit of None shows the rows apart and holds them to nothing.
     """
 
     name: str
     statistic: Callable[[Sequence[float]], float]
-    limit: float
+    limit: float | None
     group: str = ""
     metric: str = ""
 
     def is_about(self, outcome: Outcome) -> bool:
         """Whether an outcome counts."""
         return outcome.group == self.group and self.metric in outcome.metric
+
+    def is_met(self, errors: Sequence[float]) -> bool:
+        """Whether errors keep to it."""
+        return self.limit is None or self.statistic(errors) <= self.limit

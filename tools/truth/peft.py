@@ -10,7 +10,10 @@ The adapters' settings are those in the result files, without what equals PEFT's
 (``peft_runs.json``). A batch has padding, so attention gets a mask.
 
 Known differences: every ten steps the cache is emptied, and evaluation generates text in
-between; both change what lies where, and so what is reserved. AdaLoRA gives ranks up.
+between; both change what lies where, and so what is reserved. AdaLoRA gives ranks up. OSF
+is 3 GB short at every moment, and LoRA-FA 1.6 GB at the peak: the fp32 copies of the inputs
+of its frozen matrices are not kept here, but seem to be there; neither mechanism is known.
+FRoD, SHiRA and UniLoRA look at weights when they are built, and are skipped.
 
 Source: method_comparison/MetaMathQA/run.py of huggingface/peft at 5d602fd.
 """

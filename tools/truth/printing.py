@@ -41,8 +41,8 @@ def _summary(
                 sum(o.is_exact for o in about),
                 _percent(outcome.median(errors)),
                 _percent(outcome.worst(errors)),
-                f"{STATISTICS[bar.statistic]} {_percent(bar.limit)}",
-                "yes" if bar.statistic(errors) <= bar.limit else "no",
+                "" if bar.limit is None else f"{STATISTICS[bar.statistic]} {_percent(bar.limit)}",
+                "" if bar.limit is None else "yes" if bar.is_met(errors) else "no",
             ]
             yield from _peers(about)
     rest = [o for o in outcomes if not any(bar.is_about(o) for bar in bars)]
