@@ -87,7 +87,10 @@ bytes) that are alive together, in the order in which they are allocated."""
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operator call. Numbers in the tuples are ``Storage.id``."""
+    """One operator call, or the part that makes one result where it makes them in turn.
+
+    Numbers in the tuples are ``Storage.id``.
+    """
 
     index: int
     target: str

@@ -22,9 +22,10 @@ from graphmem.targets.context import Context
 from graphmem.targets.layout import Layout, layouts
 from graphmem.targets.overrides import installed, overrides
 from graphmem.targets.results import ResultRule, result_rules
-from graphmem.targets.scratch import Call, Rule, scratch_rule, stages
+from graphmem.targets.scratch import Bytes, Call, Rule, scratch_rule, stages, turns
 
 __all__ = [
+    "Bytes",
     "Call",
     "Context",
     "Layout",
@@ -40,6 +41,7 @@ __all__ = [
     "result_rules",
     "rule_of",
     "stages",
+    "turns",
     "workspace_of",
 ]
 

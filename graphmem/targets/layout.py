@@ -34,6 +34,17 @@ def layouts(value: Any) -> Any:
     return _layouts(value, {})
 
 
+def on_meta(value: Any) -> Any:
+    """Nested lists and tuples with a meta tensor in place of every ``Layout``."""
+    if isinstance(value, Layout):
+        return torch.empty_strided(value.size, value.stride, dtype=value.dtype, device="meta")
+    if isinstance(value, list):
+        return [on_meta(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple([on_meta(item) for item in value])
+    return value
+
+
 def _layouts(value: Any, storages: dict[int, int]) -> Any:
     if isinstance(value, Tensor):
         return _layout(value, storages)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from graphmem.devices import DEFAULT, Gpu
 from graphmem.errors import InvariantError
@@ -26,9 +26,19 @@ class Call:
     gpu: Gpu = DEFAULT
 
 
-Bytes = int | tuple[int, ...] | Scratch
+class InTurn(NamedTuple):
+    """Of an operator that makes its results one after another: the scratch for each.
+
+    The second result does not exist yet while the first is made. What is alive through all
+    of it is named in every stage.
+    """
+
+    scratch: tuple[Scratch, ...]
+
+
+Bytes = int | tuple[int, ...] | Scratch | InTurn
 """What a rule gives: bytes of one block, of several blocks that are alive together, or
-stages one after another of such blocks."""
+stages one after another of such blocks; all results are there first, or they come in turn."""
 
 Rule = Callable[[Call], Bytes]
 
@@ -59,11 +69,30 @@ def scratch_rule(target: Target, operator: str) -> Rule | None:
 
 def stages(given: Bytes) -> Scratch:
     """What a rule gave as stages of blocks, without those of no bytes."""
+    if isinstance(given, InTurn):
+        return tuple(stage for one in given.scratch for stage in stages(one))
     if isinstance(given, int):
         given = (given,)
     nested = (given,) if all(isinstance(n, int) for n in given) else given
     kept = (tuple(n for n in stage if n) for stage in cast(Scratch, nested))
     return tuple(stage for stage in kept if stage)
+
+
+def beside(held: tuple[int, ...], others: Scratch) -> Scratch:
+    """Blocks that are alive through all of some stages, or alone if there are none."""
+    return tuple((*held, *stage) for stage in others or ((),))
+
+
+def turns(given: Bytes, result: Any) -> list[tuple[Any, Scratch]]:
+    """The results in the order in which they are made, and the scratch of each.
+
+    All at once where a rule does not say that they come in turn. A result that is not
+    defined and takes no scratch is left out, unless nothing would be left.
+    """
+    if not isinstance(given, InTurn):
+        return [(result, stages(given))]
+    made = [(one, stages(own)) for one, own in zip(result, given.scratch, strict=True)]
+    return [turn for turn in made if turn[0] is not None or turn[1]] or [(result, ())]
 
 
 def rules() -> dict[tuple[Target, str], Rule]:

@@ -3,7 +3,7 @@
 ``node.meta`` of an operator holds
 
 - ``operation``: its ``schedule.Operation`` (phase, step, module, source, storages read,
-  written, allocated, freed);
+  written, allocated, freed); where it makes its results in turn, its operations in one;
 - ``storage``: the list of the numbers of its results' storages;
 - ``tensor_meta``: shape, dtype and stride of its results, as fx's ShapeProp leaves them.
 
@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import operator
 import re
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
-from graphmem.schedule import Schedule
+from graphmem.schedule import Operation, Schedule
 from graphmem.trace import known
 from graphmem.trace.hollow import twin
 from graphmem.trace.ledger import Entry, Ledger
@@ -36,15 +37,15 @@ class GraphBuilder:
     def __init__(self, ledger: Ledger) -> None:
         self.graph = fx.Graph()
         self._ledger = ledger
-        self._nodes: dict[int, fx.Node] = {}  # index of an operation -> its node
+        self._nodes: dict[range, fx.Node] = {}  # indices of operations -> their node
         self._on_storage: dict[int, list[tuple[Any, fx.Node]]] = {}
         self._first: fx.Node | None = None
 
-    def add(self, index: int, call: Dispatched, result: Any) -> None:
-        """Add an operation that was recorded under ``index``."""
+    def add(self, indices: range, call: Dispatched, result: Any) -> None:
+        """Add an operator that was recorded as the operations of some ``indices``."""
         kwargs = {name: self._of(value) for name, value in call.kwargs.items()}
         node = self.graph.call_function(call.func, tuple(map(self._of, call.args)), kwargs)
-        self._nodes[index] = node
+        self._nodes[indices] = node
         if isinstance(result, list | tuple):
             for position, item in enumerate(result):
                 if isinstance(item, Tensor):
@@ -58,8 +59,8 @@ class GraphBuilder:
 
     def finish(self, schedule: Schedule) -> fx.Graph:
         """The graph, with the operations of the finished schedule in the nodes' meta."""
-        for index, node in self._nodes.items():
-            node.meta["operation"] = schedule.operations[index]
+        for indices, node in self._nodes.items():
+            node.meta["operation"] = _joined([schedule.operations[i] for i in indices])
         numbers = self._ledger.numbers
         for node in self.graph.nodes:
             if "storage" in node.meta:
@@ -127,6 +128,18 @@ class GraphBuilder:
     def _storages(self, tensor: Tensor) -> list[int]:
         entries = [self._ledger.find(part) for part in known.strided_parts(tensor)]
         return [entry.id for entry in entries if entry is not None]
+
+
+def _joined(parts: list[Operation]) -> Operation:
+    """The parts of one operator as one operation."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        allocates=tuple(i for part in parts for i in part.allocates),
+        frees=tuple(i for part in parts for i in part.frees),
+        scratch=tuple(stage for part in parts for stage in part.scratch),
+    )
 
 
 def _layout(tensor: Tensor) -> tuple[Any, ...]:

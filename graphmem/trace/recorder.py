@@ -21,17 +21,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmem.options import Target
 from graphmem.schedule import TOP_LEVEL, Category, Phase, Scratch
-from graphmem.targets import Call as ScratchCall
 from graphmem.targets import (
+    Bytes,
     Context,
     Rule,
     layouts,
     overrides,
     result_rules,
     rule_of,
-    stages,
+    turns,
     workspace_of,
 )
+from graphmem.targets import Call as ScratchCall
 from graphmem.trace import engine, known, optimizer_values, packed, sparse
 from graphmem.trace.answers import Answers, accumulates
 from graphmem.trace.foreign import Overwritten
@@ -222,7 +223,18 @@ class Recorder(TorchDispatchMode):
         result = self._answers.give(call, inputs, moment.place)
         if bias or (scattered is not None and torch.is_grad_enabled()):
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
-        scratch = self._scratch(call, result)
+        begun = len(self.ledger.calls)
+        for part, scratch in turns(self._scratch(call, result), result):
+            self._enter_call(call, inputs, part, moment, scratch)
+        del replaced  # ``set_`` and ``resize_`` let their old storages go after the call
+        if self.graph is not None:
+            self.graph.add(range(begun, len(self.ledger.calls)), call, result)
+        return result
+
+    def _enter_call(
+        self, call: Dispatched, inputs: list[Entry], result: Any, moment: Moment, scratch: Scratch
+    ) -> None:
+        """Enter an operator's results, or those that it makes in one turn, and the operation."""
         allocated = self._enter_results(call, inputs, result, moment)
         allocated += self._workspace(call, moment)
         written = self._entries_at(call, call.operator.written)
@@ -230,10 +242,6 @@ class Recorder(TorchDispatchMode):
         same = changed == call.operator.written
         _spoil(written if same else self._entries_at(call, changed), inputs, moment)
         self._call(call.operator.name, moment, inputs, written, allocated, scratch)
-        del replaced  # ``set_`` and ``resize_`` let their old storages go after the call
-        if self.graph is not None:
-            self.graph.add(len(self.ledger.calls) - 1, call, result)
-        return result
 
     def _entries_at(self, call: Dispatched, positions: tuple[int, ...]) -> list[Entry]:
         """The entries of the arguments at some positions."""
@@ -262,16 +270,14 @@ class Recorder(TorchDispatchMode):
         place = self.places.backward(node)
         return Moment(place, Phase.BACKWARD, node, number, forward=recomputing)
 
-    def _scratch(self, call: Dispatched, result: Any) -> Scratch:
+    def _scratch(self, call: Dispatched, result: Any) -> Bytes:
         """What the target's kernel allocates for itself."""
         if call.func not in self._rules:
             self._rules[call.func] = rule_of(call.func, self._target)
         rule = self._rules[call.func]
         if rule is None or sparse.concerns(call.func, call.args):
             return ()
-        return stages(
-            rule(ScratchCall(layouts(call.args), call.kwargs, layouts(result), self._gpu))
-        )
+        return rule(ScratchCall(layouts(call.args), call.kwargs, layouts(result), self._gpu))
 
     # -- entering in the ledger
 

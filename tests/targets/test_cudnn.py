@@ -19,7 +19,15 @@ from graphmem.options import Target
 from graphmem.schedule import Scratch
 from graphmem.targets import Call, Context, layouts, rule_of, stages
 from graphmem.targets.context import active
-from graphmem.targets.cuda.cudnn import backend, convolution, formats, library, plans, table
+from graphmem.targets.cuda.cudnn import (
+    backend,
+    convolution,
+    formats,
+    library,
+    operands,
+    plans,
+    table,
+)
 from graphmem.targets.cuda.cudnn.backend import CudnnError, Kind, Session
 from graphmem.targets.cuda.cudnn.formats import Format, dense_strides
 from graphmem.targets.cuda.cudnn.library import Library, Missing
@@ -72,7 +80,7 @@ def empty(*size: int, dtype: torch.dtype = torch.float32, last: bool = False) ->
 
 
 def _spread(*tensors: Tensor) -> list[Any]:
-    return [convolution._spread(layouts(tensor)) for tensor in tensors]
+    return [operands.spread(layouts(tensor)) for tensor in tensors]
 
 
 def scratch_of(

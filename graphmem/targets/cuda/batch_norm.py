@@ -19,7 +19,7 @@ from graphmem.targets import context
 from graphmem.targets.cuda.cudnn import formats
 from graphmem.targets.cuda.cudnn.formats import Format
 from graphmem.targets.cuda.norms import accumulated
-from graphmem.targets.layout import Layout
+from graphmem.targets.layout import Layout, on_meta
 from graphmem.targets.overrides import override
 from graphmem.targets.results import fresh, results
 from graphmem.targets.scratch import Bytes, Call, scratch
@@ -203,14 +203,10 @@ def native_batch_norm(call: Call) -> tuple[Layout, Layout, Layout]:
     eps. The CPU's are empty in evaluation. Source: ``batch_norm_cuda``.
     """
     source: Layout = call.args[0]
-    like = torch.empty_like(_meta(source))
+    like = torch.empty_like(on_meta(source))
     made = Layout(source.size, like.stride(), source.dtype, 0, formats.nbytes(source), 0)
     statistics = fresh((source.size[1],), accumulated(source.dtype))
     return made, statistics, statistics
-
-
-def _meta(layout: Layout) -> Tensor:
-    return torch.empty_strided(layout.size, layout.stride, dtype=layout.dtype, device="meta")
 
 
 @scratch("aten::native_batch_norm", target=Target.CUDA)

@@ -18,7 +18,7 @@ from graphmem.schedule import Scratch
 from graphmem.targets.cuda.calls import argument, copy_bytes, like, nbytes
 from graphmem.targets.cuda.reduction_kernel import Kernel, reduce_buffers
 from graphmem.targets.layout import Layout
-from graphmem.targets.scratch import Call, scratch
+from graphmem.targets.scratch import Call, beside, scratch
 
 _HALVES = (torch.float16, torch.bfloat16)
 _VALUE_AND_INDEX = Kernel(16, in_output=False)
@@ -108,7 +108,7 @@ def index_of_extreme(call: Call) -> Scratch:
     if copied:
         source = like(source._replace(stride=(0,) * len(source.size)), source.dtype)
     found = reduce_buffers(source, _dims(source, dim), (torch.int64,), _VALUE_AND_INDEX, call.gpu)
-    return _beside(copied, found)
+    return beside((copied,), found)
 
 
 @scratch("aten::var", "aten::std", "aten::var_mean", "aten::std_mean", target=Target.CUDA)
@@ -155,7 +155,7 @@ def logsumexp(call: Call) -> Scratch:
     largest = reduce_buffers(source, dims, (source.dtype,), Kernel(source.dtype.itemsize), call.gpu)
     summed = sum_buffers(exponentials, dims, call.result.dtype, call.gpu)
     return (
-        *_beside(maxima, largest),
+        *beside((maxima,), largest),
         *((maxima, nbytes(exponentials), *stage) for stage in summed or ((),)),
     )
 
@@ -169,7 +169,7 @@ def count_nonzero(call: Call) -> Scratch:
     source: Layout = call.args[0]
     dims = _dims(source, argument(call, 1, "dim"))
     nonzero = like(source, torch.bool)
-    return _beside(nonzero.numel, sum_buffers(nonzero, dims, torch.int64, call.gpu))
+    return beside((nonzero.numel,), sum_buffers(nonzero, dims, torch.int64, call.gpu))
 
 
 # -- parts
@@ -187,12 +187,7 @@ def converted_reduction(
     if source.dtype is read:
         return reduce_buffers(source, dims, results, kernel, gpu)
     copied = like(source, read)
-    return _beside(copied.nbytes, reduce_buffers(copied, dims, results, kernel, gpu))
-
-
-def _beside(held: int, stages: Scratch) -> Scratch:
-    """A block that is alive through all stages."""
-    return tuple((held, *stage) for stage in stages or ((),))
+    return beside((copied.nbytes,), reduce_buffers(copied, dims, results, kernel, gpu))
 
 
 def _dims(source: Layout, dim: Any) -> range | list[int]:

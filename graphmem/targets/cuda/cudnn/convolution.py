@@ -1,18 +1,15 @@
 """aten::convolution and its backward: workspaces of cuDNN, and transient copies.
 
 cuDNN runs channels last if one operand is; the other is copied for the time of the call,
-and again in backward. The bias is added outside of cuDNN. A 1-d convolution runs as a 2-d
-one over rows of height 1. Sources: aten/src/ATen/native/Convolution.cpp (``_convolution``,
-``convolution_backward``), aten/src/ATen/native/cudnn/ConvShared.cpp (torch 2.13).
-Not covered: scratch of the sum that is the bias's gradient.
+and again in backward. The bias is added outside of cuDNN.
+Sources: aten/src/ATen/native/Convolution.cpp (``_convolution``, ``convolution_backward``),
+aten/src/ATen/native/cudnn/ConvShared.cpp (torch 2.13).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -24,6 +21,14 @@ from graphmem.targets.cuda.cudnn import formats, native, table
 from graphmem.targets.cuda.cudnn.backend import Kind
 from graphmem.targets.cuda.cudnn.formats import Format
 from graphmem.targets.cuda.cudnn.library import Library, load
+from graphmem.targets.cuda.cudnn.operands import (
+    Operands,
+    backward_arguments,
+    forward_arguments,
+    in_backward,
+    operands_of,
+    spread,
+)
 from graphmem.targets.cuda.cudnn.plans import (
     Mode,
     Operand,
@@ -33,46 +38,10 @@ from graphmem.targets.cuda.cudnn.plans import (
 )
 from graphmem.targets.cuda.cudnn.selection import Backend, Choice, Geometry, choose
 from graphmem.targets.layout import Layout
-from graphmem.targets.scratch import Call, scratch
+from graphmem.targets.scratch import Call, InTurn, beside, scratch
 
-_FORWARD = (
-    "input",
-    "weight",
-    "bias",
-    "stride",
-    "padding",
-    "dilation",
-    "transposed",
-    "output_padding",
-    "groups",
-)
-_BACKWARD = (
-    "grad_output",
-    "input",
-    "weight",
-    "bias_sizes",
-    "stride",
-    "padding",
-    "dilation",
-    "transposed",
-    "output_padding",
-    "groups",
-    "output_mask",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Operands:
-    """A call's input and weight in at least two spatial dimensions.
-
-    ``copied`` are the bytes of the contiguous copy that a 1-d convolution makes of an input
-    that is not, 0 otherwise.
-    """
-
-    input: Layout
-    weight: Layout
-    geometry: Geometry
-    copied: int
+Mask = tuple[bool, bool, bool]
+"""Which gradients are asked for: of input, weight and bias."""
 
 
 @scratch("aten::convolution", target=Target.CUDA)
@@ -84,16 +53,16 @@ def convolution(call: Call) -> Scratch:
     Source: ConvShared.cpp, ``cudnn_convolution_forward_out`` and, transposed,
     ``cudnn_convolution_backward_input``.
     """
-    given = _named(call, _FORWARD)
-    operands = _operands(given)
-    output = _spread(call.result)
+    operands = operands_of(forward_arguments(call))
+    output = spread(call.result)
     choice = _choose("aten::convolution", operands, call.gpu)
     if choice.backend is Backend.EMPTY:
         return ()
     if choice.backend is Backend.DEPTHWISE:
-        return (native.depthwise(operands.input, operands.weight),)
+        return ((operands.copied, *native.depthwise(operands.input, operands.weight)),)
     if choice.backend is Backend.COLUMNS:
-        return (native.columns_forward(operands.input, operands.weight, output, operands.geometry),)
+        blocks = native.columns_forward(operands.input, operands.weight, output, operands.geometry)
+        return ((operands.copied, *blocks),)
     return (_cudnn_forward(operands, output, call.gpu),)
 
 
@@ -106,64 +75,64 @@ def _cudnn_forward(operands: Operands, output: Layout, gpu: Gpu) -> tuple[int, .
 
 
 @scratch("aten::convolution_backward", target=Target.CUDA)
-def convolution_backward(call: Call) -> Scratch:
-    """The gradient of the input, then that of the weight: a stage each.
+def convolution_backward(call: Call) -> Scratch | InTurn:
+    """The gradient of the input, of the weight, then of the bias, which is a sum.
 
     Inputs: grad_output [N, K, ...], input [N, C, ...], weight, bias_sizes, stride, padding,
-    dilation, transposed, output_padding, groups, output_mask. Copies of the input and of
-    grad_output in the input's format live through both; each stage copies what it needs in
-    its own format.
-    Source: ConvShared.cpp, ``cudnn_convolution_backward`` and
-    ``cudnn_convolution_transpose_backward``.
+    dilation, transposed, output_padding, groups, output_mask.
+    Source: Convolution.cpp, ``convolution_backward``.
     """
-    given = _named(call, _BACKWARD)
-    operands = _operands(given)
-    grad_output = _spread(given["grad_output"])
-    wants_input, wants_weight = (bool(wanted) for wanted in given["output_mask"][:2])
+    given = backward_arguments(call)
+    operands, grad_output = operands_of(given), spread(given["grad_output"])
+    of_input, of_weight, of_bias = map(bool, given["output_mask"])
+    mask = (of_input, of_weight, of_bias)
     choice = _choose("aten::convolution_backward", operands, call.gpu)
-    mask = (wants_input, wants_weight)
     if choice.backend is Backend.EMPTY:
         return ()
-    if choice.backend is Backend.DEPTHWISE:
-        return (native.depthwise(grad_output, operands.input, operands.weight),)
-    if choice.backend is Backend.COLUMNS:
-        return (
-            native.columns_backward(
-                grad_output, operands.input, operands.weight, operands.geometry, mask
-            ),
-        )
-    return _cudnn_backward(operands, grad_output, mask, call.gpu)
+    if choice.backend is not Backend.CUDNN:
+        return _native_backward(choice.backend, operands, grad_output, mask, call.gpu)
+    both = _cudnn_backward(operands, grad_output, mask, call.gpu)
+    return InTurn((*both, _sum(operands, grad_output, call.gpu) if mask[2] else ()))
+
+
+def _sum(operands: Operands, grad_output: Layout, gpu: Gpu) -> Scratch:
+    return beside((operands.copied,), native.bias_gradient(grad_output, gpu))
+
+
+def _native_backward(
+    backend: Backend, operands: Operands, grad_output: Layout, mask: Mask, gpu: Gpu
+) -> Scratch:
+    input, weight, geometry = operands.input, operands.weight, operands.geometry
+    if backend is Backend.DEPTHWISE:
+        copies = (operands.copied, *native.depthwise(grad_output, input, weight))
+        return (copies, *(_sum(operands, grad_output, gpu) if mask[2] else ()))
+    blocks = native.columns_backward(grad_output, input, weight, geometry, mask[:2])
+    sums = native.sums_in_columns(grad_output, geometry, gpu) if mask[2] else ()
+    return beside((operands.copied, *blocks), sums)
 
 
 def _cudnn_backward(
-    operands: Operands, grad_output: Layout, mask: tuple[bool, bool], gpu: Gpu
-) -> Scratch:
-    input, weight, geometry = operands.input, operands.weight, operands.geometry
-    input_copy = 0
-    if mask[1]:
-        input, input_copy = formats.contiguous(input, formats.of_convolution(input, weight))
-    grad_output, grad_copy = _in_format_of(input, grad_output, geometry)
-    kept = (operands.copied, input_copy, grad_copy)
-    stages: list[tuple[int, ...]] = []
+    operands: Operands, grad_output: Layout, mask: Mask, gpu: Gpu
+) -> tuple[Scratch, Scratch]:
+    """For the gradients of input and weight.
+
+    Copies of the input and of grad_output in the input's format live through both; each
+    copies what it needs in its own format.
+    Source: ConvShared.cpp, ``cudnn_convolution_backward`` and
+    ``cudnn_convolution_transpose_backward``.
+    """
+    weight, geometry = operands.weight, operands.geometry
+    input, grad_output, copies = in_backward(operands, grad_output, of_weight=mask[1])
+    kept = (operands.copied, *copies)
+    of_input: Scratch = ()
+    of_weight: Scratch = ()
     if mask[0]:
         run = _forward if geometry.transposed else _data_gradient
-        stages.append((*kept, *run(grad_output, weight, input.size, geometry, gpu)))
+        of_input = ((*kept, *run(grad_output, weight, input.size, geometry, gpu)),)
     if mask[1]:
         x, y = (grad_output, input) if geometry.transposed else (input, grad_output)
-        stages.append((*kept, *_filter_gradient(x, weight, y, geometry, gpu)))
-    return tuple(stages)
-
-
-def _in_format_of(input: Layout, grad_output: Layout, geometry: Geometry) -> tuple[Layout, int]:
-    """grad_output in the input's format, and the bytes of the copy.
-
-    Not transposed, ``Tensor.to(format)`` copies only where the suggested formats differ;
-    transposed it is ``contiguous(format)``.
-    """
-    form = formats.suggested(input)
-    if not geometry.transposed and formats.suggested(grad_output) is form:
-        return grad_output, 0
-    return formats.contiguous(grad_output, form)
+        of_weight = ((*kept, *_filter_gradient(x, weight, y, geometry, gpu)),)
+    return of_input, of_weight
 
 
 # -- the three convolutions of cuDNN: blocks, in the order of their allocation
@@ -295,9 +264,6 @@ def _alignment(tensor: Layout) -> int:
     return min(32, offset & -offset) if offset else 32
 
 
-# -- a call's arguments
-
-
 def _choose(op: str, operands: Operands, gpu: Gpu) -> Choice:
     choice = choose(operands.input, operands.weight, operands.geometry, gpu)
     kernel, library = choice.backend.value, load()
@@ -306,36 +272,3 @@ def _choose(op: str, operands: Operands, gpu: Gpu) -> Choice:
     if choice.backend is not Backend.EMPTY:
         current().chose(op, kernel, choice.why)
     return choice
-
-
-def _named(call: Call, names: tuple[str, ...]) -> dict[str, Any]:
-    return {**dict(zip(names, call.args, strict=False)), **call.kwargs}
-
-
-def _operands(given: Mapping[str, Any]) -> Operands:
-    input: Layout = given["input"]
-    dims = len(input.size) - 2
-    geometry = Geometry(
-        _expanded(given["stride"], dims, 1),
-        _expanded(given["padding"], dims, 0),
-        _expanded(given["dilation"], dims, 1),
-        bool(given["transposed"]),
-        _expanded(given["output_padding"], dims, 0),
-        int(given["groups"]),
-    )
-    copied = 0
-    if dims == 1:
-        input, copied = formats.contiguous(input, Format.CONTIGUOUS)
-    return Operands(_spread(input), _spread(given["weight"]), geometry, copied)
-
-
-def _expanded(numbers: Any, dims: int, of_new: int) -> tuple[int, ...]:
-    """One number a spatial dimension; a 1-d convolution gets one of height 1 before it."""
-    values = tuple(map(int, numbers))
-    values = values * dims if len(values) == 1 else values
-    return (of_new, *values) if dims == 1 else values
-
-
-def _spread(tensor: Layout) -> Layout:
-    """[N, C, L] as [N, C, 1, L]; others as they are."""
-    return formats.as_2d(tensor) if len(tensor.size) == 3 else tensor

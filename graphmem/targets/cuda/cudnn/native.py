@@ -11,9 +11,14 @@ from __future__ import annotations
 
 import math
 
-from graphmem.targets.cuda.cudnn.formats import Format, contiguous, nbytes
+from graphmem.devices import Gpu
+from graphmem.schedule import Scratch
+from graphmem.targets.cuda.cudnn.formats import Format, contiguous, nbytes, new
 from graphmem.targets.cuda.cudnn.selection import Geometry
+from graphmem.targets.cuda.reductions import sum_buffers
 from graphmem.targets.layout import Layout
+from graphmem.targets.results import fresh
+from graphmem.targets.scratch import beside
 
 
 def depthwise(*operands: Layout) -> tuple[int, ...]:
@@ -55,6 +60,29 @@ def columns_backward(
     of_weight = _parts(weight, groups) if output_mask[1] else ()
     parts = (_group_copy(grad_output, groups), _group_copy(input, groups))
     return (*depthwise(input, weight), *of_input, *of_weight, *parts, columns)
+
+
+def bias_gradient(grad_output: Layout, gpu: Gpu) -> Scratch:
+    """The sum of grad_output [N, K, (D,) H, W] over all but the channels, after all else.
+
+    Source: Convolution.cpp, ``convolution_backward``; DepthwiseConv3d.cu does the same.
+    """
+    dims = [0, *range(2, len(grad_output.size))]
+    return sum_buffers(grad_output, dims, grad_output.dtype, gpu)
+
+
+def sums_in_columns(grad_output: Layout, geometry: Geometry, gpu: Gpu) -> Scratch:
+    """The same in ``Backend.COLUMNS``, of a group, beside the columns.
+
+    Dilated and 3-d kernels sum one sample at a time, and add it to the rest.
+    """
+    size, dtype = grad_output.size, grad_output.dtype
+    group = (size[0], size[1] // geometry.groups, *size[2:])
+    if geometry.transposed or not _always_columns(geometry):
+        return bias_gradient(new(group, dtype, Format.CONTIGUOUS), gpu)
+    sample = fresh(group[1:], dtype)
+    sums = sum_buffers(sample, range(1, len(sample.size)), dtype, gpu)
+    return beside((group[1] * dtype.itemsize,), sums)
 
 
 def _columns(input: Layout, weight: Layout, output: Layout, geometry: Geometry) -> int:
