@@ -52,14 +52,7 @@ def _flatten(module: nn.RNNBase, weights: list[Tensor]) -> None:
         itemsize=weights[0].element_size(),
         has_dropout=False,
     )
-    offsets = cuda.rnn.weight_offsets(layers)
-    if not module.bias:
-        offsets = _without_biases(offsets, bool(module.proj_size))
+    offsets = cuda.rnn.weight_offsets(layers, biases=module.bias)
     storage = hollow_storage(layers.weight_elements() * layers.itemsize)
     for weight, offset in zip(weights, offsets, strict=True):
         weight.data = on_storage(storage, weight.size(), weight.stride(), weight.dtype, offset)
-
-
-def _without_biases(offsets: list[int], projected: bool) -> list[int]:
-    each = 5 if projected else 4
-    return [offset for number, offset in enumerate(offsets) if number % each not in (2, 3)]

@@ -305,18 +305,26 @@ def test_a_weight_at_the_place_of_a_dead_one_is_cast_anew() -> None:
 # -- recurrent networks
 
 
-def test_cudnns_weights_are_copied_into_one_flat_fp16_buffer() -> None:
-    """Whatever the dtype of autocast is."""
-    weights, x, h = [weight(8, 4), weight(8, 2), weight(8)], torch.randn(3, 4), torch.zeros(2)
+@pytest.mark.parametrize("biases", [True, False])
+def test_cudnns_weights_are_copied_into_one_flat_fp16_buffer(biases: bool) -> None:
+    """Whatever the dtype of autocast is, and with a place for biases where there are none.
+
+    An LSTM, 4 -> 2: four gates.
+    """
+    weights = [weight(8, 4), weight(8, 2), *([weight(8), weight(8)] if biases else [])]
+    x, h, c = torch.randn(3, 1, 4), torch.zeros(1, 1, 2), torch.zeros(1, 1, 2)
     seen: list[Any] = []
     casts = autocast.Casts(lambda tensor: True)
     run = autocast.kernel(Policy.CUDNN_RNN, lambda *args: seen.append(args), casts)  # type: ignore[arg-type]
-    run(x, weights, 4, None, h, None, 2)
+    rest = (2, 2, 0, 1, False, 0.0, True, False, [], None)  # mode, hidden, ...
+    run(x, weights, len(weights), None, h, c, *rest)
 
-    cast_x, copies, stride, buffer, cast_h, cx, mode = seen[0]
-    assert (stride, cx, mode) == (4, None, 2)
-    assert cast_x.dtype is cast_h.dtype is buffer.dtype is FP16
-    assert buffer.shape == (8 * 4 + 8 * 2 + 8,)
+    cast_x, copies, stride, buffer, cast_h, cast_c, *others = seen[0]
+    assert (stride, tuple(others)) == (len(weights), rest)
+    assert cast_x.dtype is cast_h.dtype is cast_c.dtype is buffer.dtype is FP16
+    assert buffer.shape == (8 * 4 + 8 * 2 + 2 * 8,)
+    starts = (0, 8 * 4, 8 * 4 + 8 * 2, 8 * 4 + 8 * 2 + 8)
+    assert [c.storage_offset() for c in copies] == list(starts[: len(weights)])
     assert {c.untyped_storage()._cdata for c in copies} == {buffer.untyped_storage()._cdata}
     assert [c.shape for c in copies] == [w.shape for w in weights]
     assert all(torch.equal(c, w.half()) for c, w in zip(copies, weights, strict=True))

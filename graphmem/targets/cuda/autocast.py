@@ -28,7 +28,9 @@ from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 from torch._ops import OpOverload
 
+from graphmem.targets.cuda import rnn
 from graphmem.targets.cuda.autocast_lists import Policy, policies
+from graphmem.targets.layout import layouts
 
 aten = torch.ops.aten
 Kernel = Callable[..., Any]
@@ -254,21 +256,23 @@ def _cudnn_rnn(op: OpOverload, casts: Casts, args: Any, kwargs: Any) -> Any:
     x, weights, stride, buffer, hx, cx, *rest = args
     decides = weights[0] if buffer is None else buffer
     if casts.eligible(decides) and decides.dtype is not torch.float16:
-        weights, buffer = _flat(weights, torch.float16)
+        weights, buffer = _flat(args, torch.float16)
     cx, hx, x = (casts.to(torch.float16, value) for value in (cx, hx, x))
     return op(x, weights, stride, buffer, hx, cx, *rest, **kwargs)
 
 
-def _flat(weights: Sequence[Tensor], dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
-    """Copies of weights that lie one after another on a buffer, and the buffer."""
-    count = sum(weight.numel() for weight in weights)
-    buffer = torch.zeros(count, dtype=dtype)
-    copies, offset = [], 0
-    for weight in weights:
+def _flat(args: Sequence[Any], dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
+    """Copies of the weights among the arguments, each at its place on a buffer, and the buffer."""
+    given = rnn.Arguments(*layouts(tuple(args)))
+    layers = given.layers()
+    has_biases = given.weight_stride0 > (3 if given.proj_size else 2)
+    offsets = rnn.weight_offsets(layers, biases=has_biases)
+    buffer = torch.zeros(layers.weight_elements(), dtype=dtype)
+    copies = []
+    for weight, offset in zip(args[1], offsets, strict=True):
         place = torch.empty(0, dtype=dtype)
         place.set_(buffer.untyped_storage(), offset, weight.shape, _dense(weight.shape))
         copies.append(place.copy_(weight))
-        offset += weight.numel()
     return copies, buffer
 
 

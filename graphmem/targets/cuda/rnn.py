@@ -350,20 +350,24 @@ def _shared(given: BackwardArguments) -> list[Layout]:
     ]
 
 
-def weight_offsets(layers: Recurrent) -> list[int]:
+def weight_offsets(layers: Recurrent, *, biases: bool = True) -> list[int]:
     """Where a module's weights lie in the buffer: all matrices first, then all biases.
 
     For each layer and direction, in the order of the parameters: of inputs, of states, two
     biases, of the projection. In elements, as ``cudnnGetRNNWeightParams`` answers.
+
+    Args:
+        biases: whether the module has them; the buffer has their place in any case.
     """
-    matrices, biases = layers.matrices(), layers.biases()
+    matrices, one_bias = layers.matrices(), layers.biases()[0]
     each = 3 if layers.projection else 2
     offsets, matrix, bias = [], 0, sum(matrices)
     for number in range(layers.layers * layers.directions):
         of_layer = matrices[number * each : (number + 1) * each]
         starts = [matrix + sum(of_layer[:position]) for position in range(each)]
-        offsets += [*starts[:2], bias, bias + biases[0], *starts[2:]]
-        matrix, bias = matrix + sum(of_layer), bias + 2 * biases[0]
+        of_biases = [bias, bias + one_bias] if biases else []
+        offsets += [*starts[:2], *of_biases, *starts[2:]]
+        matrix, bias = matrix + sum(of_layer), bias + 2 * one_bias
     return offsets
 
 
