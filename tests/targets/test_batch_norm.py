@@ -194,12 +194,22 @@ def test_backward_copies_a_gradient_of_another_format() -> None:
     assert (copy, workspace) == (8 * 16 * 100 * 4, 9 * 8 * 64 + 1056 + 4)
 
 
-def test_few_channels_are_noted() -> None:
+@pytest.mark.parametrize(
+    "x",
+    [
+        meta(8, 3, 10, 10, form=LAST),
+        meta(8, 1, 10, 10, form=LAST),
+        meta(8, 1, 10, 10),  # rows and channels last are the same
+        meta(8, 1, 100),
+    ],
+)
+def test_few_channels_take_as_much_as_sixteen_and_are_noted(x: Tensor) -> None:
     with context.active(Context()):
-        scratch_of(aten.cudnn_batch_norm.default, *cudnn_args(meta(8, 3, 10, 10, form=LAST)))
+        taken = scratch_of(aten.cudnn_batch_norm.default, *cudnn_args(x))
         (unknown,) = context.current().unknown
 
-    assert "fewer than four channels" in unknown.what
+    assert taken == ((13 * (8 * 16 + 4) + 1072 + 4,),)  # 800 rows are 13 tiles of 64
+    assert "of one channel, or of two or three, channels last" in unknown.what
 
 
 # -- CUDA's own

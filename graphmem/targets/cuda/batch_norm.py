@@ -170,8 +170,8 @@ def _format(source: Layout) -> Format:
 
 
 def _tiles(source: Layout, rows: int) -> int:
-    """The tiles of rows of an input that is channels last; 0 if it is not."""
-    if _format(source) is not Format.CHANNELS_LAST:
+    """The tiles of rows of an input that is channels last, as one channel is; 0 if it is not."""
+    if _format(source) is not Format.CHANNELS_LAST and source.size[1] != 1:
         return 0
     if source.size[1] < 4:
         context.current().note(_FEW_CHANNELS)
@@ -186,7 +186,7 @@ def _channel_groups(channels: int) -> tuple[int, int]:
 
 
 _FEW_CHANNELS = Unknown(
-    "the workspace of cuDNN's batch norm of fewer than four channels, channels last",
+    "the workspace of cuDNN's batch norm of one channel, or of two or three, channels last",
     "aten::cudnn_batch_norm, aten::cudnn_batch_norm_backward",
     "that of a group of 16 channels, which is more",
 )
