@@ -39,13 +39,13 @@ class ModuleCalls:
 
     def name(self, root: nn.Module, prefix: str = "") -> None:
         """Name a module and all below it by their paths; the first name stands."""
-        self._rows[TOP_LEVEL].type = self._rows[TOP_LEVEL].type or type(root).__name__
+        self._rows[TOP_LEVEL].type = self._rows[TOP_LEVEL].type or root._get_name()
         for path, module in root.named_modules():
             full = ".".join(part for part in (prefix, path) if part) or TOP_LEVEL
             if id(module) not in self._paths:
                 self._paths[id(module)] = full
                 self._keep.append(module)
-                self._rows.setdefault(full, _Row(type(module).__name__))
+                self._rows.setdefault(full, _Row(module._get_name()))
 
     def path(self, module: nn.Module) -> str:
         """The path of a module."""
