@@ -316,7 +316,7 @@ def test_cudnns_weights_are_copied_into_one_flat_fp16_buffer(biases: bool) -> No
     seen: list[Any] = []
     casts = autocast.Casts(lambda tensor: True)
     run = autocast.kernel(Policy.CUDNN_RNN, lambda *args: seen.append(args), casts)  # type: ignore[arg-type]
-    rest = (2, 2, 0, 1, False, 0.0, True, False, [], None)  # mode, hidden, ...
+    rest: tuple[Any, ...] = (2, 2, 0, 1, False, 0.0, True, False, [], None)  # mode, hidden, ...
     run(x, weights, len(weights), None, h, c, *rest)
 
     cast_x, copies, stride, buffer, cast_h, cast_c, *others = seen[0]

@@ -13,10 +13,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import graphmem
 from graphmem import devices
 from graphmem.report import Report
-from graphmem.targets import stages
+from graphmem.targets import stages, turns
 from graphmem.targets.cuda.attention_choice import Attention
 from graphmem.targets.cuda.cublas import workspace_bytes
 from graphmem.targets.cuda.versions import TORCH_VERSION
+from graphmem.targets.scratch import InTurn
 
 aten = torch.ops.aten
 
@@ -139,6 +140,17 @@ def test_a_rule_gives_a_block_or_several_or_stages_of_several() -> None:
     assert stages(8) == stages((8,)) == ((8,),)
     assert stages((8, 0, 4)) == ((8, 4),)
     assert stages(((8, 4), (0,), (2,))) == ((8, 4), (2,))
+
+
+def test_results_in_turn_have_scratch_each() -> None:
+    gradients = ("of input", None, "of bias")
+
+    made = turns(InTurn((((4, 0), (8,)), (), ())), gradients)
+    assert made == [("of input", ((4,), (8,))), ("of bias", ())]
+    assert turns(InTurn(((), ((2,),), ())), (None,) * 3) == [(None, ((2,),))]
+    # All at once, and what defines nothing and takes nothing, are one operation.
+    assert turns(8, gradients) == [(gradients, ((8,),))]
+    assert turns(InTurn(((), ())), (None, None)) == [((None, None), ())]
 
 
 @pytest.mark.parametrize(

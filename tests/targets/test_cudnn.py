@@ -92,6 +92,8 @@ def scratch_of(
     padding: int = 0,
     transposed: bool = False,
     groups: int = 1,
+    dilation: int = 1,
+    bias: bool = False,
 ) -> tuple[Scratch, Scratch]:
     """What the rules say of a convolution and of its backward."""
     dims = input.dim() - 2
@@ -99,7 +101,7 @@ def scratch_of(
         None,
         [stride] * dims,
         [padding] * dims,
-        [1] * dims,
+        [dilation] * dims,
         transposed,
         [0] * dims,
         groups,
@@ -111,7 +113,7 @@ def scratch_of(
     backward = rule_of(aten.convolution_backward.default, Target.CUDA)
     assert forward is not None
     assert backward is not None
-    grad = (torch.empty_like(output), input, weight, *rest, [True, True, False])
+    grad = (torch.empty_like(output), input, weight, *rest, [True, True, bias])
     return (
         stages(forward(Call(layouts((input, weight, *rest)), {}, layouts(output), gpu))),
         stages(backward(Call(layouts(grad), {}, None, gpu))),
@@ -303,6 +305,36 @@ def test_bfloat16_on_a_t4_runs_in_columns() -> None:
     assert scratch_of(image, weight, T4, padding=1) == (((columns,),), ((columns,),))
 
 
+def test_the_gradient_of_the_bias_is_a_sum_after_the_others(no_library: Context) -> None:
+    few, many = empty(8, 64, 56, 56), empty(64, 64, 256, 256)
+    without, sums = [
+        [scratch_of(image, empty(64, 64, 3, 3), padding=1, bias=bias)[1] for image in (few, many)]
+        for bias in (False, True)
+    ]
+
+    # 64 sums of 25,088 values: 512 threads read 49 each, too few to split them.
+    assert sums[0] == without[0]
+    # Of 4,194,304 values, 8,192 a thread: 32 blocks for each sum, so that a thread reads 256.
+    assert sums[1] == (*without[1], (64 * 32 * 4, 64 * 4))
+
+
+def test_own_kernels_sum_the_gradient_of_the_bias_too() -> None:
+    image, weight = empty(4, 64, 1024, 1024), empty(64, 64, 3, 3)
+    sums = (64 * 32 * 4, 64 * 4)  # as above
+    _, depthwise = scratch_of(image, empty(64, 1, 3, 3), padding=1, groups=64, bias=True)
+    with torch.backends.cudnn.flags(enabled=False):
+        _, columns = scratch_of(image, weight, padding=1, bias=True)
+        _, groups = scratch_of(image, empty(64, 32, 3, 3), padding=1, groups=2, bias=True)
+        _, dilated = scratch_of(image, weight, padding=2, dilation=2, bias=True)
+
+    assert depthwise == (sums,)
+    held = 64 * 9 * 1024 * 1024 * 4
+    assert columns == ((held, *sums),)
+    assert groups[0][-2:] == (32 * 32 * 4, 32 * 4)  # a group of 32 channels
+    # One sample after another, each with a result of its own: 2,048 values a thread.
+    assert dilated == ((held, 64 * 4, 64 * 8 * 4, 64 * 4),)
+
+
 def test_an_empty_batch_takes_nothing() -> None:
     assert scratch_of(empty(0, 64, 56, 56), empty(64, 64, 3, 3)) == ((), ())
 
@@ -424,6 +456,24 @@ def test_a_report_names_the_library_that_was_asked(cudnn: Library) -> None:
     kernels = {kernel.op: kernel.kernel for kernel in report.kernels}
 
     assert kernels["aten::convolution"] == kernels["aten::convolution_backward"] == cudnn.name
+
+
+def test_the_gradients_of_a_convolution_come_in_turn(no_library: Context) -> None:
+    subject = Images(), graphmem.spec("4x3x32x32")
+    report = graphmem.analyze(*subject, steps=1, timeline=True)
+    graph = graphmem.graph(*subject, steps=1)
+
+    found = [point for point in report.timeline or () if "convolution_backward" in point.op]
+    assert [point.module for point in found] == ["second"] * 3 + ["first"] * 2  # images need none
+    of_input, of_weight, of_bias = (point.allocated_bytes for point in found[:3])
+    image, weight = 4 * 16 * 32 * 32 * 4, 16 * 16 * 9 * 4
+    workspace = 2 * image + weight  # without a library
+    assert of_weight - of_input == weight  # which did not exist before
+    assert of_weight - of_bias == workspace - 512  # the sum has no scratch
+
+    calls = [n.meta["operation"] for n in graph.nodes if "convolution_backward" in str(n.target)]
+    assert [len(call.allocates) for call in calls] == [3, 2]
+    assert calls[0].scratch == ((workspace,), (workspace,))
 
 
 @pytest.mark.skipif(not TRUTH.is_dir(), reason="needs ../shared/truth")
