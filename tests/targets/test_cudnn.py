@@ -272,6 +272,8 @@ def test_a_transposed_1d_input_is_copied_for_the_whole_call(no_library: Context)
     assumed = copy + 32 * 64 * 5 * 4 + 8 * 32 * 96 * 4
     assert forward == ((copy, assumed),)
     assert backward == ((copy, assumed), (copy, assumed))
+    # PyTorch's own depthwise kernel takes nothing else.
+    assert scratch_of(image, empty(64, 1, 5), groups=64) == (((copy,),), ((copy,),))
 
 
 def test_a_transposed_convolution_is_a_data_gradient(cudnn: Library) -> None:

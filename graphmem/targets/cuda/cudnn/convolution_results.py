@@ -1,7 +1,7 @@
 """What aten::convolution and its backward return: the memory format that the kernels choose.
 
-Sizes, dtypes and errors are those of torch's meta kernels; these lay out the result as the
-CPU's kernels do, or as the CUDA build would, by version and build.
+Sizes, dtypes and errors are those of torch's meta kernels. Their strides are not: they depend
+on torch's version and build, and a result of two channels-last operands may be contiguous.
 """
 
 from __future__ import annotations
