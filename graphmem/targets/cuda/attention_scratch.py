@@ -120,8 +120,8 @@ def efficient_backward(call: Call) -> Bytes:
 
     Inputs: grad_out, query, key, value, attn_bias, out, ...
     In fp32 the row sums [B, H, Sq] are copied from a reduction of the whole product
-    [B, Sq, H, Dv]; these two are gone before the workspace is taken. A gradient that lies otherwise than [B, Sq, H, Dv]
-    is copied first.
+    [B, Sq, H, Dv]; these two are gone before the workspace is taken. A gradient that lies
+    otherwise than [B, Sq, H, Dv] is copied first.
     Source: aten/src/ATen/native/transformers/cuda/attention_backward.cu,
     ``_efficient_attention_backward``, and mem_eff_attention/kernel_backward.h,
     ``workspace_size`` (torch 2.14).
