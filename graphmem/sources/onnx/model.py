@@ -124,6 +124,11 @@ class Graph:
     weights: Mapping[str, Weight]
     types: Mapping[str, ValueType] = field(default_factory=dict)
 
+    def known_types(self) -> dict[str, ValueType]:
+        """The types that it states, of inputs and outputs too."""
+        ends = {v.name: v.type for v in (*self.inputs, *self.outputs) if v.type is not None}
+        return {**self.types, **ends}
+
     def captured(self) -> tuple[str, ...]:
         """The names that it reads of the graphs around it, each once."""
         known = {value.name for value in self.inputs} | set(self.weights)

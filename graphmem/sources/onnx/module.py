@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from graphmem.errors import ModelLoadError
 from graphmem.sources.onnx.element_types import ElementType
-from graphmem.sources.onnx.model import Array, Graph, Model, Node, Weight
+from graphmem.sources.onnx.model import Array, Graph, Model, Node, ValueType, Weight
 from graphmem.sources.onnx.registry import Body, Call, Registered, find_rule
 
 _SMALL = 1 << 12
@@ -89,7 +90,8 @@ class OnnxNode(nn.Module):
             inputs.pop()
         call = self._call
         if self._captured:
-            call = Call(node, {name: self._bound(name, rest) for name in self._captured})
+            bound = {name: self._bound(name, rest) for name in self._captured}
+            call = replace(call, bodies=bound)
         return self._rule(call, *inputs)
 
     def _input(self, position: int, name: str, rest: Any) -> Any:
@@ -138,8 +140,9 @@ class _Builder:
         captured = [name for name in graph.captured() if name not in weights]
         for name in [*(v.name for v in graph.inputs), *captured]:
             values[name] = made.placeholder(_identifier(name))
+        types = graph.known_types()
         for node in graph.nodes:
-            self._add(root, made, node, values, weights)
+            self._add(root, made, node, values, weights, types)
         outputs = [
             values[v.name] if v.name in values else self._attribute(root, made, weights[v.name])
             for v in graph.outputs
@@ -154,6 +157,7 @@ class _Builder:
         node: Node,
         values: dict[str, fx.Node],
         weights: Mapping[str, Weight],
+        types: Mapping[str, ValueType],
     ) -> None:
         registered = find_rule(node) or self._missing(node)
         if registered is None:
@@ -166,7 +170,7 @@ class _Builder:
         captured = {name: body.captured() for name, body in node.bodies()}
         free = {n: tuple(c for c in names if c not in weights) for n, names in captured.items()}
         bodies = {name: (self.module(body, weights), free[name]) for name, body in node.bodies()}
-        module = OnnxNode(Call(node), registered, held, bodies)
+        module = OnnxNode(Call(node, {}, own, types), registered, held, bodies)
         path = _module_path(node.name, root)
         _attach(root, path, module)
         names = [n for p, n in enumerate(node.inputs) if n and p not in own]

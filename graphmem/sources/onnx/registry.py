@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from graphmem.errors import InvariantError, ModelLoadError
-from graphmem.sources.onnx.model import Node, Weight
+from graphmem.sources.onnx.element_types import ElementType
+from graphmem.sources.onnx.model import Node, TensorType, ValueType, Weight
 
 Rule = Callable[..., Any]
 Body = Callable[..., tuple[Any, ...]]
@@ -22,10 +23,16 @@ Body = Callable[..., tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A node as a rule sees it; ``bodies`` are callable, outer values are bound already."""
+    """A node as a rule sees it; ``bodies`` are callable, outer values are bound already.
+
+    ``weights`` are its inputs that are weights, by position; ``types`` are those that the file
+    states, by the name of the value.
+    """
 
     node: Node
     bodies: Mapping[str, Body] = field(default_factory=dict)
+    weights: Mapping[int, Weight] = field(default_factory=dict)
+    types: Mapping[str, ValueType] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -76,6 +83,27 @@ class Call:
     def body(self, name: str) -> Body:
         """A graph attribute, callable with its inputs; gives a tuple of its outputs."""
         return self.bodies[name]
+
+    def scalar(self, position: int) -> Any:
+        """The number that an input of no dimensions is, if it is a weight; else None.
+
+        With it a rule can call torch with a Python number, as a user of torch would.
+        """
+        weight = self.weights.get(position)
+        if weight is None or weight.shape or weight.element.dtype is None:
+            return None
+        array = weight.read()
+        return None if array is None else array.item()
+
+    def element(self, position: int) -> ElementType | None:
+        """The element type of an input, where the file states it.
+
+        A tensor of torch does not tell those of less than a byte.
+        """
+        if position in self.weights:
+            return self.weights[position].element
+        known = self.types.get(self.node.inputs[position])
+        return known.element if isinstance(known, TensorType) else None
 
     def _get(self, name: str, default: Any) -> Any:
         value = self.node.attributes.get(name, default)
