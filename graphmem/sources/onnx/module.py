@@ -7,8 +7,8 @@ parameters; of several nodes that share one, each has the same parameter.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,18 +16,25 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from graphmem.errors import ModelLoadError
+from graphmem.errors import ModelLoadError, shown
 from graphmem.sources.onnx.element_types import ElementType
 from graphmem.sources.onnx.model import Array, Graph, Model, Node, ValueType, Weight
+from graphmem.sources.onnx.names import UniqueNames, identifier
 from graphmem.sources.onnx.registry import Body, Call, Registered, find_rule
+from graphmem.sources.onnx.tree import MODULE_NAMES, ModuleTree
+from graphmem.sources.onnx.user_rules import user_rule
 
 _SMALL = 1 << 12
 """Elements of a weight up to which its values are kept where weights are left out."""
 
+_SMALL_INTEGERS = 1 << 22
+"""The same of integers and booleans, which may decide sizes: what a trace keeps the values of
+(``graphmem.trace.known.MOST_ELEMENTS``)."""
+
 _INTEGERS = frozenset(
     {
-        *(ElementType.INT64, ElementType.INT32, ElementType.BOOL, ElementType.INT16),
-        *(ElementType.UINT8, ElementType.INT8, ElementType.UINT16, ElementType.UINT32),
+        *(ElementType.INT64, ElementType.INT32, ElementType.INT16, ElementType.BOOL),
+        *(ElementType.UINT64, ElementType.UINT32, ElementType.UINT16),
     }
 )
 _FLOATS = frozenset(
@@ -60,9 +67,10 @@ class OnnxNode(nn.Module):
         self._rule = registered.function
         self._places: dict[int, str] = {}
         self._plain = {p: w for p, w in weights.items() if not isinstance(w, Tensor)}
+        names = UniqueNames({*_OWN_NAMES, *bodies} if bodies else _OWN_NAMES)
         for position, tensor in weights.items():
             if isinstance(tensor, Tensor):
-                self._places[position] = self._hold(position, tensor)
+                self._places[position] = self._hold(position, tensor, names)
         self._captured: dict[str, tuple[str, ...]] = {}
         for name, (body, captured) in bodies.items():
             self.add_module(name, body)
@@ -71,10 +79,8 @@ class OnnxNode(nn.Module):
     def _get_name(self) -> str:
         return self._call.node.kind
 
-    def _hold(self, position: int, tensor: Tensor) -> str:
-        name = _identifier(self._call.node.inputs[position].rpartition(".")[2])
-        if name in self.__dict__ or hasattr(type(self), name) or name in self._places.values():
-            name = f"{name}_{position}"
+    def _hold(self, position: int, tensor: Tensor, names: UniqueNames) -> str:
+        name = names.of(identifier(self._call.node.inputs[position].rpartition(".")[2]))
         if isinstance(tensor, nn.Parameter):
             self.register_parameter(name, tensor)
         else:
@@ -88,10 +94,8 @@ class OnnxNode(nn.Module):
         inputs = [self._input(p, name, rest) for p, name in enumerate(node.inputs)]
         while inputs and inputs[-1] is None:
             inputs.pop()
-        call = self._call
-        if self._captured:
-            bound = {name: self._bound(name, rest) for name in self._captured}
-            call = replace(call, bodies=bound)
+        bound = {name: self._bound(name, rest) for name in self._captured}
+        call = replace(self._call, bodies=bound, training=self.training)
         return self._rule(call, *inputs)
 
     def _input(self, position: int, name: str, rest: Any) -> Any:
@@ -112,6 +116,9 @@ class OnnxNode(nn.Module):
         return run
 
 
+_OWN_NAMES = MODULE_NAMES | {"_call", "_rule", "_places", "_plain", "_captured"} | {*vars(OnnxNode)}
+
+
 def build_module(model: Model, *, weights: bool, missing: Missing | None = None) -> fx.GraphModule:
     """A model as a module; its forward takes the graph's inputs, by position or name.
 
@@ -130,40 +137,43 @@ class _Builder:
         self._path = path
         self._weights = weights
         self._missing = missing
-        self._tensors: dict[int, Any] = {}
+        self._tensors: dict[tuple[int, bool], Any] = {}
 
     def module(self, graph: Graph, outer: Mapping[str, Weight]) -> fx.GraphModule:
         """The graph as a module; values that it captures come after its own inputs."""
-        root, made = nn.Module(), fx.Graph()
-        weights = {**outer, **graph.weights}
+        tree, made = ModuleTree(), fx.Graph()
+        hidden = {name for node in graph.nodes for name in node.outputs}
+        hidden.update(value.name for value in graph.inputs)
+        weights = {n: w for n, w in outer.items() if n not in hidden} | dict(graph.weights)
         values: dict[str, fx.Node] = {}
         captured = [name for name in graph.captured() if name not in weights]
+        names = UniqueNames()
         for name in [*(v.name for v in graph.inputs), *captured]:
-            values[name] = made.placeholder(_identifier(name))
+            values[name] = made.placeholder(names.of(identifier(name)))
         types = graph.known_types()
         for node in graph.nodes:
-            self._add(root, made, node, values, weights, types)
+            self._add(tree, made, node, values, weights, types)
         outputs = [
-            values[v.name] if v.name in values else self._attribute(root, made, weights[v.name])
+            values[v.name] if v.name in values else self._attribute(tree, made, weights[v.name])
             for v in graph.outputs
         ]
         made.output(outputs[0] if len(outputs) == 1 else tuple(outputs))
-        return fx.GraphModule(root, made)
+        return fx.GraphModule(tree.root, made)
 
     def _add(
         self,
-        root: nn.Module,
+        tree: ModuleTree,
         made: fx.Graph,
         node: Node,
         values: dict[str, fx.Node],
         weights: Mapping[str, Weight],
         types: Mapping[str, ValueType],
     ) -> None:
-        registered = find_rule(node) or self._missing(node)
+        registered = user_rule(node) or find_rule(node) or self._missing(node)
         if registered is None:
             raise ModelLoadError(
-                f"{self._path}: node {node.name}: operator {node.kind} of opset {node.version} "
-                "has no rule; give one with --rules FILE.py"
+                f"{self._path}: node {node.label}: the operator has no rule in opset "
+                f"{node.version}; give one with --rules FILE.py"
             )
         own = {p: weights[n] for p, n in enumerate(node.inputs) if n in weights}
         held = {p: self._tensor(w, p in registered.constants) for p, w in own.items()}
@@ -171,38 +181,39 @@ class _Builder:
         free = {n: tuple(c for c in names if c not in weights) for n, names in captured.items()}
         bodies = {name: (self.module(body, weights), free[name]) for name, body in node.bodies()}
         module = OnnxNode(Call(node, {}, own, types), registered, held, bodies)
-        path = _module_path(node.name, root)
-        _attach(root, path, module)
+        path = tree.add(node.name, module)
         names = [n for p, n in enumerate(node.inputs) if n and p not in own]
         names += [n for names_ in free.values() for n in names_]
         absent = [n for n in names if n not in values]
         if absent:
             raise ModelLoadError(
-                f"{self._path}: node {node.name} ({node.kind}) reads {absent[0]!r}, "
+                f"{self._path}: node {node.label} reads {shown(absent[0])}, "
                 "which no node before it, no input and no initializer gives"
             )
         result = made.call_module(path, tuple(values[n] for n in names))
         _bind(made, node, result, values)
 
-    def _attribute(self, root: nn.Module, made: fx.Graph, weight: Weight) -> fx.Node:
+    def _attribute(self, tree: ModuleTree, made: fx.Graph, weight: Weight) -> fx.Node:
         """A weight that is an output of the graph."""
-        name = _identifier(weight.name)
-        tensor = self._tensor(weight, constant=True)
-        root.register_buffer(name, tensor)
-        return made.get_attr(name)
+        return made.get_attr(tree.add_buffer(weight.name, self._tensor(weight, constant=True)))
 
     def _tensor(self, weight: Weight, constant: bool) -> Any:
-        """A weight as a parameter or buffer, the same one for each that asks."""
-        found = self._tensors.get(id(weight))
-        if found is None:
-            found = self._tensors[id(weight)] = self._made(weight, constant)
-        return found
+        """A weight as a parameter or as a constant, the same one for each that asks.
+
+        Exporters write equal weights once, such as the zeros of a bias and of a running mean:
+        what is trained at one node and not at another is two tensors.
+        """
+        key = (id(weight), constant)
+        if key not in self._tensors:
+            self._tensors[key] = self._made(weight, constant)
+        return self._tensors[key]
 
     def _made(self, weight: Weight, constant: bool) -> Any:
         if weight.element.dtype is None:
             return weight.read()
         trained = weight.element in _FLOATS and weight.shape and not constant
-        wanted = self._weights or weight.numel <= _SMALL or weight.element in _INTEGERS
+        most = _SMALL_INTEGERS if weight.element in _INTEGERS else _SMALL
+        wanted = self._weights or weight.numel <= most
         array = weight.read() if wanted else None
         tensor = (
             torch.empty(weight.shape, dtype=weight.element.dtype, device="meta")
@@ -216,7 +227,7 @@ def as_tensor(array: Array, element: ElementType) -> Tensor:
     """An array as a tensor of the type's torch dtype, with memory of its own."""
     dtype = element.dtype
     assert dtype is not None  # strings are no tensors
-    if array.dtype.kind in "biufc" and array.dtype.isbuiltin:
+    if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1:  # ml_dtypes' are 2
         return torch.tensor(np.ascontiguousarray(array), dtype=dtype).reshape(array.shape)
     if dtype.itemsize == array.dtype.itemsize and dtype.is_floating_point:
         raw = np.ascontiguousarray(array).view({1: np.uint8, 2: np.int16}[dtype.itemsize])
@@ -229,51 +240,6 @@ def _bind(made: fx.Graph, node: Node, result: fx.Node, values: dict[str, fx.Node
     if len(node.outputs) == 1:
         values[node.outputs[0]] = result
         return
-    import operator
-
     for position, name in enumerate(node.outputs):
         if name:
             values[name] = made.call_function(operator.getitem, (result, position))
-
-
-def _identifier(name: str) -> str:
-    """A name that Python takes: letters, digits and underscores."""
-    made = re.sub(r"\W", "_", name).strip("_") or "value"
-    return f"_{made}" if made[0].isdigit() else made
-
-
-def _module_path(name: str, root: nn.Module) -> str:
-    """``/layer1/conv/Conv`` as ``layer1.conv.Conv``, not taken yet."""
-    parts = [_identifier(part) for part in re.split(r"[/.]", name) if part] or ["node"]
-    path, count = ".".join(parts), 1
-    while _exists(root, path):
-        count += 1
-        path = f"{'.'.join(parts)}_{count}"
-    return path
-
-
-def _exists(root: nn.Module, path: str) -> bool:
-    module: Any = root
-    for part in path.split("."):
-        if part not in module._modules:
-            return hasattr(module, part)
-        module = module._modules[part]
-    return True
-
-
-def _attach(root: nn.Module, path: str, module: nn.Module) -> None:
-    """Add a submodule, and the containers that its path goes through."""
-    *containers, last = path.split(".")
-    at = root
-    for name in containers:
-        if name not in at._modules:
-            at.add_module(name, nn.Module())
-        inner = at._modules[name]
-        assert inner is not None
-        at = inner
-    at.add_module(last, module)
-
-
-def names_of(values: Iterable[Any]) -> list[str]:
-    """The argument names of a module's forward, for values of a graph."""
-    return [_identifier(value.name) for value in values]
