@@ -62,3 +62,12 @@ def one_line(error: BaseException) -> str:
     """The first line of an error's message, or its type where it has none."""
     text = " ".join(str(error).split("\n", 1)[0].split())
     return text or type(error).__name__
+
+
+_LONGEST = 80
+"""Characters of a user's text that a message shows."""
+
+
+def shown(text: str) -> str:
+    """A name or text of the user's in quotes, in one line, shortened where it is long."""
+    return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
+from graphmem.errors import shown
 from graphmem.sources.onnx.element_types import ElementType
 
 Array = npt.NDArray[Any]
@@ -71,6 +72,9 @@ class Weight:
         """Its bytes, packed."""
         return self.element.nbytes(self.numel)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Weight:
+        return self  # its values never change
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -92,6 +96,11 @@ class Node:
     def kind(self) -> str:
         """``Conv``, or ``com.microsoft.FusedConv`` outside of ONNX's own domain."""
         return f"{self.domain}.{self.op}" if self.domain else self.op
+
+    @property
+    def label(self) -> str:
+        """Its name and kind, for messages."""
+        return f"{shown(self.name)} ({shown(self.kind)[1:-1]})"
 
     def bodies(self) -> Iterator[tuple[str, Graph]]:
         """The graphs among its attributes."""
@@ -151,6 +160,17 @@ class Model:
     ir_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Values that are at hand (a class, so that weights can be pickled)."""
+
+    array: Array
+
+    def __call__(self) -> Array:
+        """The values."""
+        return self.array
+
+
 def array_weight(name: str, element: ElementType, array: Array) -> Weight:
     """A weight whose values are at hand."""
-    return Weight(name, element, tuple(map(int, array.shape)), lambda: array)
+    return Weight(name, element, tuple(map(int, array.shape)), Held(array))

@@ -20,7 +20,7 @@ from graphmem.errors import ModelLoadError, shown
 from graphmem.sources.onnx.element_types import ElementType
 from graphmem.sources.onnx.model import Array, Graph, Model, Node, ValueType, Weight
 from graphmem.sources.onnx.names import UniqueNames, identifier
-from graphmem.sources.onnx.registry import Body, Call, Registered, find_rule
+from graphmem.sources.onnx.registry import Body, Call, Registered, Rule, find_rule
 from graphmem.sources.onnx.tree import MODULE_NAMES, ModuleTree
 from graphmem.sources.onnx.user_rules import user_rule
 
@@ -64,7 +64,7 @@ class OnnxNode(nn.Module):
     ) -> None:
         super().__init__()
         self._call = call
-        self._rule = registered.function
+        self._rule: Rule | None = registered.function
         self._places: dict[int, str] = {}
         self._plain = {p: w for p, w in weights.items() if not isinstance(w, Tensor)}
         names = UniqueNames({*_OWN_NAMES, *bodies} if bodies else _OWN_NAMES)
@@ -78,6 +78,20 @@ class OnnxNode(nn.Module):
 
     def _get_name(self) -> str:
         return self._call.node.kind
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Many rules are made in a function, which can't be pickled: they are looked up again.
+        found = _rule_of(self._call.node)
+        kept = self._rule if found is None or found.function is not self._rule else None
+        return {**self.__dict__, "_rule": kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._rule is None:
+            found = _rule_of(self._call.node)
+            if found is None:
+                raise ModelLoadError(f"node {self._call.node.label}: the operator has no rule here")
+            self._rule = found.function
 
     def _hold(self, position: int, tensor: Tensor, names: UniqueNames) -> str:
         name = names.of(identifier(self._call.node.inputs[position].rpartition(".")[2]))
@@ -96,6 +110,7 @@ class OnnxNode(nn.Module):
             inputs.pop()
         bound = {name: self._bound(name, rest) for name in self._captured}
         call = replace(self._call, bodies=bound, training=self.training)
+        assert self._rule is not None
         return self._rule(call, *inputs)
 
     def _input(self, position: int, name: str, rest: Any) -> Any:
@@ -114,6 +129,10 @@ class OnnxNode(nn.Module):
             return result if isinstance(result, tuple) else (result,)
 
         return run
+
+
+def _rule_of(node: Node) -> Registered | None:
+    return user_rule(node) or find_rule(node)
 
 
 _OWN_NAMES = MODULE_NAMES | {"_call", "_rule", "_places", "_plain", "_captured"} | {*vars(OnnxNode)}
@@ -169,7 +188,7 @@ class _Builder:
         weights: Mapping[str, Weight],
         types: Mapping[str, ValueType],
     ) -> None:
-        registered = user_rule(node) or find_rule(node) or self._missing(node)
+        registered = _rule_of(node) or self._missing(node)
         if registered is None:
             raise ModelLoadError(
                 f"{self._path}: node {node.label}: the operator has no rule in opset "
