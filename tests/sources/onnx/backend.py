@@ -49,7 +49,7 @@ def of_operator(*names: str) -> Iterator[str]:
 def run_case(case: Any) -> str | None:
     """Run one case with all its data; None if it passes, else why it does not, in one line."""
     try:
-        module = build_module(as_model(case.model, f"{case.name}.onnx"), weights=True)
+        module = build_module(as_model(case.model, f"{case.name}.onnx"), weights=True).eval()
         for inputs, outputs in case.data_sets:
             given = [_as_torch(x, v) for x, v in zip(inputs, _inputs(case.model), strict=True)]
             with warnings.catch_warnings(), torch.no_grad():
