@@ -30,7 +30,7 @@ def non_zero(call: Call, x: Tensor) -> Tensor:
 @rule("Compress", since=9)
 @moves_elements
 def compress(call: Call, x: Tensor, condition: Tensor) -> Tensor:
-    """x where a condition [n] holds along ``axis``, or of all elements; at most all n."""
+    """What a condition [n] chooses of x along ``axis``, or of its elements; at most all n."""
     axis = call.get("axis")
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
     places = bounds.or_bound(

@@ -38,7 +38,7 @@ def constant_of_shape(call: Call, shape: Tensor) -> Tensor | Array:
 @rule("Range", since=11)
 def range_(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     """``start``, ``start + delta``, ... below ``limit``; half types are counted in float32."""
-    first, last, step = number(start), number(limit), number(delta)
+    first, last, step = (given.reshape(-1).tolist()[0] for given in (start, limit, delta))
     if max(math.ceil((last - first) / step), 0) == 0:
         return torch.empty(0, dtype=start.dtype, device=start.device)
     if start.dtype.itemsize == 2 and start.dtype.is_floating_point:

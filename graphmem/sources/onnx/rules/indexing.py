@@ -75,7 +75,7 @@ def from_start(indices: Tensor, size: int) -> Tensor:
 @rule("Gather")
 @moves_elements
 def gather(call: Call, x: Tensor, indices: Tensor) -> Tensor:
-    """x at ``indices`` along ``axis``: an embedding where x is the weight of one."""
+    """Parts of x at ``indices`` along ``axis``: an embedding where x is the weight of one."""
     axis = call.integer("axis", 0) % x.dim()
     if axis == 0 and _is_embedding(x) and not _has_negative(indices):
         return F.embedding(indices, x)
@@ -181,7 +181,7 @@ def tensor_scatter(
 @rule("Where", since=9)
 @moves_elements
 def where(call: Call, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """x where the condition holds, else y; shapes broadcast."""
+    """Elements of x where the condition holds, else of y; shapes broadcast."""
     return torch.where(condition, x, y)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -100,7 +100,7 @@ def _pool(call: Call) -> dict[tuple[Any, ...], int]:
     flat = call.get("pool_strings") or call.integers("pool_int64s")
     starts = [*call.integers("ngram_counts"), len(flat)]
     grams = []
-    for length, (start, end) in enumerate(zip(starts, starts[1:], strict=False), start=1):
+    for length, (start, end) in enumerate(pairwise(starts), start=1):
         grams += [tuple(flat[i : i + length]) for i in range(start, end, length)]
     return {gram: number for number, gram in enumerate(grams)}
 
