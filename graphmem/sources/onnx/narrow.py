@@ -83,8 +83,9 @@ def to_float8(x: Tensor, to: ElementType, saturate: bool) -> Tensor:
     """As one of four 8-bit floats; too large numbers become the largest, or NaN or infinite."""
     dtype = to.dtype
     assert dtype is not None  # each of FLOATS8 has one
-    x = _as_float(x)
-    largest = torch.finfo(dtype).max
+    wide = x.dtype.is_floating_point and x.dtype.itemsize > 1
+    x = x if wide else x.to(torch.float32)
+    largest = torch.finfo(dtype).max  # float16 and bfloat16 have it, too
     if saturate:
         return x.clamp(-largest, largest).to(dtype)
     if to is _E.FLOAT8E4M3FN:  # some releases of torch saturate here

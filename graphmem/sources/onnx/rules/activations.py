@@ -70,7 +70,7 @@ def leaky_relu(call: Call, x: Tensor) -> Tensor:
     return F.leaky_relu(x, call.number("alpha", 0.01))
 
 
-@rule("ThresholdedRelu", since=10)
+@rule("ThresholdedRelu")
 def thresholded_relu(call: Call, x: Tensor) -> Tensor:
     """``x`` where it is above alpha, else 0."""
     return F.threshold(x, call.number("alpha", 1.0), 0.0)

@@ -91,9 +91,8 @@ def _whole(number: str) -> int:
 
 def _as_text(x: Tensor) -> Array:
     """Numbers as strings, as NumPy writes them."""
-    plain = x.float() if x.dtype is torch.bfloat16 or x.dtype.itemsize == 1 else x
-    if not x.dtype.is_floating_point:
-        plain = x
+    unknown = x.dtype is torch.bfloat16 or (x.dtype.is_floating_point and x.dtype.itemsize == 1)
+    plain = x.float() if unknown else x
     return plain.detach().numpy().astype(str).astype(object)
 
 
