@@ -1,0 +1,98 @@
+"""The graph as ONNX Runtime runs it: optimized by ONNX Runtime itself, in its own order."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import onnx
+
+from graphmem.errors import ModelLoadError, one_line
+from graphmem.ort.order import Ordered, execution_order
+
+
+def is_installed() -> bool:
+    """Whether ONNX Runtime is there to optimize the graph."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return False
+    return bool(onnxruntime.__version__)
+
+
+def version() -> str:
+    """ONNX Runtime's version."""
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
+def optimized(path: str) -> onnx.ModelProto:
+    """The model as ONNX Runtime optimizes it for its CPU provider, at its default level.
+
+    Convolutions have the blocked layout of this machine's processor, as they will have where
+    the model runs on one like it. Nodes are in the order of the file that it writes.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    with tempfile.TemporaryDirectory() as folder:
+        target = str(Path(folder) / "optimized.onnx")
+        options.optimized_model_filepath = target
+        try:
+            onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise ModelLoadError(
+                f"{path}: ONNX Runtime can't load it: {one_line(error)}; "
+                "--no-ort-optimize plans the file as it is"
+            ) from error
+        return onnx.load(target)
+
+
+def in_order(graph: onnx.GraphProto, original: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes in the order in which ONNX Runtime runs them.
+
+    It orders them by their dependencies and their indices in its own graph: nodes of the file
+    are counted as they stand there (constants are none), and nodes that an optimization makes
+    come after them, as they were made. Of these the optimized file tells only an order that
+    their dependencies allow. Those that bring a blocked layout back are made last, in an order
+    that changes from one process to the next (``NchwcTransformerImpl::Finalize`` goes through
+    a hash table of pointers).
+    """
+    known: dict[tuple[str, ...], int] = {}
+    for node in original.node:
+        if node.op_type != "Constant":
+            known[(node.domain, node.op_type, *node.output)] = len(known)
+    nodes = []
+    for position, node in enumerate(graph.node):
+        key = (node.domain, node.op_type, *node.output)
+        made = position + (len(graph.node) if node.op_type == "ReorderOutput" else 0)
+        index = known.get(key, len(known) + made)
+        nodes.append(Ordered(index, reads(node), tuple(filter(None, node.output))))
+    return [graph.node[at] for at in execution_order(nodes)]
+
+
+def reads(node: onnx.NodeProto) -> tuple[str, ...]:
+    """What a node reads: its inputs, and what its bodies capture."""
+    return (*filter(None, node.input), *captured(node))
+
+
+def captured(node: onnx.NodeProto) -> tuple[str, ...]:
+    """The names that a node's bodies read of the graphs around them, each once."""
+    names: dict[str, None] = {}
+    for body in bodies(node):
+        own = {v.name for v in body.input} | {w.name for w in body.initializer}
+        own |= {name for inner in body.node for name in inner.output}
+        for inner in body.node:
+            names.update(dict.fromkeys(n for n in reads(inner) if n not in own))
+        names.update(dict.fromkeys(v.name for v in body.output if v.name not in own))
+    return tuple(names)
+
+
+def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs among a node's attributes."""
+    return [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
