@@ -61,7 +61,7 @@ def attention(
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """[B, length, heads * size] as [B, heads, length, size]."""
-    return x.unflatten(2, (heads, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
 def _merged(x: Tensor) -> Tensor:
@@ -135,16 +135,7 @@ def _bias(places: _Places, mask: Tensor | None, q: Tensor) -> Tensor | None:
         return allowed
     if mask.dtype is torch.bool:
         return mask & allowed
-    return (
-        mask.masked_fill(~allowed, -math.inf)
-        if _covers(mask, allowed)
-        else torch.where(allowed, mask, -math.inf)
-    )
-
-
-def _covers(mask: Tensor, other: Tensor) -> bool:
-    """Whether a mask has the shape that it and another broadcast to."""
-    return torch.broadcast_shapes(mask.shape, other.shape) == mask.shape
+    return torch.where(allowed, mask, -math.inf)
 
 
 def _fused(
@@ -182,10 +173,7 @@ def _spelled_out(
         scores = scores.masked_fill(~bias, -math.inf) if hidden else scores + bias
     kept = scores if mode == _AFTER_MASK else kept
     wide = scores.to(_softmax_type(call, scores.dtype))
-    weights = torch.softmax(wide, dim=-1)
-    if bias is not None:
-        weights = weights.masked_fill((wide == -math.inf).all(dim=-1, keepdim=True), 0.0)
-    weights = weights.to(q.dtype)
+    weights = torch._safe_softmax(wide, dim=-1).to(q.dtype)  # zeros where all is masked
     return weights @ v, weights if mode == _AFTER_SOFTMAX else kept
 
 

@@ -31,7 +31,8 @@ def conv(call: Call, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         x, made = pad(x, made), without_padding(made)
     function = _CONV[len(made.kernel) - 1]
     group = call.integer("group", 1)
-    return function(x, w, b, made.strides, made.before, made.dilations, group)
+    y: Tensor = function(x, w, b, made.strides, made.before, made.dilations, group)
+    return y
 
 
 @rule("ConvTranspose")
@@ -166,7 +167,7 @@ def _grid(moved: Tensor, made: Sliding, sizes: tuple[int, ...]) -> Tensor:
         start = (start - made.before[axis]).reshape([-1 if i == axis else 1 for i in range(axes)])
         tap = (taps[:, axis] * made.dilations[axis]).reshape(-1, *(1,) * axes)
         at = moved[:, :, axis] + (start + tap)
-        found.append((2 * at + 1) / sizes[axis] - 1)
+        found.append((2 * at + (1 - sizes[axis])) / sizes[axis])
     return torch.stack(found[::-1], dim=-1)
 
 

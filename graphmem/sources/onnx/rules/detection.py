@@ -83,9 +83,8 @@ def _roi_align(call: Call, x: Tensor, rois: Tensor, images: Tensor, *, half: boo
         area = (counts[0] * counts[1]).clamp(min=1).reshape(-1, 1, 1, 1)
         return sums / area
     # As in ONNX Runtime, the largest of the four weighted neighbours of each sample.
-    largest = torch.stack(corners).amax(0)
-    used = torch.ones_like(counted) & _used(counts, bins, most)
-    return largest.masked_fill(~used, -math.inf).reshape(shape).amax((3, 5))
+    largest = torch.stack(corners).amax(0) * counted
+    return largest.masked_fill(~_used(counts, bins, most), -math.inf).reshape(shape).amax((3, 5))
 
 
 def _samples(

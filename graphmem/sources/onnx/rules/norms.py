@@ -64,7 +64,8 @@ def instance_norm(call: Call, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """Each plane by its own mean and variance."""
     epsilon = call.number("epsilon", 1e-5)
     cudnn = torch.backends.cudnn.enabled
-    return torch.instance_norm(x, w, b, None, None, True, 0.0, epsilon, cudnn)
+    y: Tensor = torch.instance_norm(x, w, b, None, None, True, 0.0, epsilon, cudnn)
+    return y
 
 
 @rule("GroupNormalization", since=18)
@@ -86,11 +87,11 @@ def layer_norm(call: Call, x: Tensor, w: Tensor, b: Tensor | None = None) -> Any
     axis = call.integer("axis", -1) % x.dim()
     shape, epsilon = x.shape[axis:], call.number("epsilon", 1e-5)
     fits = w.shape == shape and (b is None or b.shape == shape)
-    weights = (w, b) if fits else (None, None)
+    scale, shift = (w, b) if fits else (None, None)
     if call.outputs > 1:
-        y, mean, inverse = torch.native_layer_norm(x, shape, *weights, epsilon)
+        y, mean, inverse = torch.native_layer_norm(x, shape, scale, shift, epsilon)
     else:
-        y = F.layer_norm(x, shape, *weights, epsilon)
+        y = F.layer_norm(x, shape, scale, shift, epsilon)
     if not fits:
         y = y * w if b is None else y * w + b
     if call.outputs == 1:

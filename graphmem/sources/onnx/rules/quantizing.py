@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from graphmem.sources.onnx.element_types import ElementType
+from graphmem.sources.onnx.narrow import FLOATS8, SMALL_FLOATS, to_float8, to_small_float
+from graphmem.sources.onnx.refusal import refused
 from graphmem.sources.onnx.registry import Call, rule
 from graphmem.sources.onnx.rules.convolutions import centered, integer_conv
 
@@ -16,14 +18,6 @@ _RANGES = {
     **{_E.UINT16: (0, 65535), _E.INT16: (-32768, 32767)},
 }
 """The least and the largest integer of a type."""
-
-_SMALL_FLOATS = {
-    _E.FLOAT4E2M1: (0, 1, 6.0),
-    _E.FLOAT6E2M3: (0, 3, 7.5),
-    _E.FLOAT6E3M2: (-2, 2, 28.0),
-}
-"""Floats that torch does not have: least exponent, bits of the mantissa, largest value.
-Source: the Open Compute Project's microscaling formats, version 1.0, table 1 and section 5.3."""
 
 
 @rule("QuantizeLinear", since=10, constants=(1, 2))
@@ -36,13 +30,11 @@ def quantize(call: Call, x: Tensor, scale: Tensor, zero: Tensor | None = None) -
         if zero is not None:
             rounded = rounded + _spread(call, zero, x).to(torch.float32)
         return rounded.clamp(*_RANGES[element]).to(element.dtype)
-    if element in _SMALL_FLOATS:
-        return _small_float(ratio.to(torch.float32), element)
-    if call.integer("saturate", 1):
-        assert element.dtype is not None  # it is a float of eight bits
-        most = torch.finfo(element.dtype).max
-        ratio = ratio.to(torch.float32).clamp(-most, most)
-    return ratio.to(element.dtype)
+    if element in SMALL_FLOATS:
+        return to_small_float(ratio, element)
+    if element not in FLOATS8:
+        raise refused(call, f"nothing is quantized to {element.name}")
+    return to_float8(ratio, element, saturate=call.integer("saturate", 1) == 1)
 
 
 def _quantized_type(call: Call, zero: Tensor | None) -> ElementType:
@@ -70,14 +62,6 @@ def _spread(call: Call, value: Tensor, x: Tensor) -> Tensor:
     if block:
         return value.repeat_interleave(block, axis).narrow(axis, 0, x.shape[axis])
     return value.reshape([-1 if i == axis else 1 for i in range(x.dim())])
-
-
-def _small_float(x: Tensor, element: ElementType) -> Tensor:
-    """Values rounded to even to those of a type, as float32; there are no infinities."""
-    least, bits, most = _SMALL_FLOATS[element]
-    exponent = (torch.frexp(x).exponent - 1).clamp(min=least)
-    step = torch.ldexp(torch.ones_like(x), exponent - bits)
-    return ((x / step).round() * step).clamp(-most, most)
 
 
 @rule("DequantizeLinear", since=10, constants=(2,))

@@ -57,9 +57,10 @@ class _Layer:
     lengths: Tensor | None
     has_bias: bool
 
-    @property
-    def gates(self) -> int:
-        return self.w.shape[1] // self.r.shape[2]
+    def summed_bias(self, direction: int) -> Tensor:
+        """The biases of input and state together."""
+        of_input, of_state = self.bias[direction].chunk(2)
+        return of_input + of_state
 
 
 def _layer(
@@ -112,23 +113,26 @@ def _names(call: Call, default: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 
 def _activations(call: Call, default: tuple[str, ...]) -> list[list[Activation]]:
-    """Each direction's activations; parameters go to those that have some, in order."""
+    """Each direction's activations; parameters go to those that have some, in order.
+
+    What gates take in is clipped; the cell of an LSTM is not, as in ONNX Runtime.
+    """
     alphas, betas = iter(call.get("activation_alpha", ())), iter(call.get("activation_beta", ()))
+    clips = (call.get("clip"), call.get("clip"), None)
     return [
-        [_activation(call, name, alphas, betas) for name in names]
+        [_activation(call, *one, alphas, betas) for one in zip(names, clips, strict=False)]
         for names in _names(call, default)
     ]
 
 
 def _activation(
-    call: Call, name: str, alphas: Iterator[float], betas: Iterator[float]
+    call: Call, name: str, clip: float | None, alphas: Iterator[float], betas: Iterator[float]
 ) -> Activation:
     function = _ACTIVATIONS.get(name)
     if function is None:
         raise refused(call, f"activation {name} is none of ONNX's")
     alpha = next(alphas, _ALPHA[name]) if name in _ALPHA else 0.0
     beta = next(betas, _BETA[name]) if name in _BETA else 0.0
-    clip = call.get("clip")
 
     def run(x: Tensor) -> Tensor:
         return function(x if clip is None else x.clamp(-clip, clip), alpha, beta)
@@ -222,7 +226,7 @@ def rnn(
 
     def step_of(d: int) -> tuple[Tensor, Step]:
         (f,) = functions[d]
-        inputs = F.linear(layer.x, layer.w[d], sum(layer.bias[d].chunk(2)))
+        inputs = F.linear(layer.x, layer.w[d], layer.summed_bias(d))
 
         def step(x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return (f(x + F.linear(states[0], layer.r[d])),)
@@ -296,7 +300,7 @@ def lstm(
     functions = _activations(call, default)
 
     def step_of(d: int) -> tuple[Tensor, Step]:
-        inputs = F.linear(layer.x, layer.w[d], sum(layer.bias[d].chunk(2)))
+        inputs = F.linear(layer.x, layer.w[d], layer.summed_bias(d))
         holes = None if p is None else p[d]
         return inputs, _lstm_step(layer.r[d], holes, functions[d], coupled=coupled)
 

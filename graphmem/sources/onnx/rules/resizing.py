@@ -277,8 +277,8 @@ def _transform(axis: _Axis, name: str) -> Callable[[int], float]:
         if width == 1:
             return lambda y: (start + end) * last / 2
         return lambda y: start * last + y * (end - start) * last / (width - 1)
-    if name == "pytorch_half_pixel" and width == 1:
-        return lambda y: -0.5
+    if name == "pytorch_half_pixel" and axis.result == 1:
+        return lambda y: 0.0
     offset = size / 2 * (1 - axis.result / width) if name == "half_pixel_symmetric" else 0.0
     return lambda y: offset + (y + 0.5) / scale - 0.5
 

@@ -46,13 +46,15 @@ def _signal(x: Tensor) -> Tensor:
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
     if x.shape[-1] == 1:
         return wide.squeeze(-1)
-    return torch.view_as_complex(wide.contiguous())
+    made: Tensor = torch.view_as_complex(wide.contiguous())
+    return made
 
 
 def _forward(signal: Tensor, count: int | None, axis: int, *, half: bool) -> Tensor:
     if half and not signal.is_complex():
-        return torch.fft.rfft(signal, count, axis)
-    whole = torch.fft.fft(signal, count, axis)
+        spectrum: Tensor = torch.fft.rfft(signal, count, axis)
+        return spectrum
+    whole: Tensor = torch.fft.fft(signal, count, axis)
     return whole.narrow(axis, 0, whole.shape[axis] // 2 + 1) if half else whole
 
 
