@@ -20,6 +20,8 @@ from graphmem.report import Report
 if TYPE_CHECKING:
     from graphmem.analysis import analyze, graph, record
     from graphmem.sources.inputs import InputSpec, spec
+    from graphmem.sources.onnx.subject import from_onnx
+    from graphmem.sources.onnx.user_rules import onnx_rule
 
 __version__ = "0.1.0"
 
@@ -36,7 +38,9 @@ __all__ = [
     "ValueNeededError",
     "__version__",
     "analyze",
+    "from_onnx",
     "graph",
+    "onnx_rule",
     "record",
     "spec",
 ]
@@ -47,6 +51,8 @@ _LAZY = {
     "graph": "graphmem.analysis",
     "record": "graphmem.analysis",
     "InputSpec": "graphmem.sources.inputs",
+    "from_onnx": "graphmem.sources.onnx.subject",
+    "onnx_rule": "graphmem.sources.onnx.user_rules",
     "spec": "graphmem.sources.inputs",
 }
 

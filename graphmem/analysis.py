@@ -44,6 +44,7 @@ def analyze(
     alloc_conf: str | None = None,
     device: str | None = None,
     headroom: int | str = 0,
+    trip_count: int | None = None,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of a model's training step or inference, before anything runs.
@@ -80,6 +81,8 @@ def analyze(
             which kernels run, and ``report.fits`` whether its memory is enough.
         headroom: what is to stay free of that memory, in bytes or as ``"2GiB"``; no other
             number of the report changes with it.
+        trip_count: how often loops of an ONNX model (``from_onnx``) run whose count depends on
+            data; once by default, or as often as they may.
         timeline: list every operation in ``report.timeline``.
 
     Returns:
@@ -105,6 +108,7 @@ def analyze(
         alloc_conf=alloc_conf,
         device=device,
         headroom=headroom,
+        trip_count=trip_count,
     )
     call = as_call(inputs, kwargs)
     return analyze_call(
@@ -263,9 +267,9 @@ def make_options(**values: Any) -> Options:
         _check_master_weights(values["mode"], values.get("precision"))
     if values.get("grad", "no_grad") not in ("no_grad", "inference_mode", "enabled"):
         raise UsageError(f"grad: {values['grad']!r} is not no_grad, inference_mode or enabled")
-    for name in ("accumulate", "steps"):
-        if values.get(name, 1) < 1:
-            raise UsageError(f"{name} must be 1 or more, not {values[name]}")
+    for name in ("accumulate", "steps", "trip_count"):
+        if (value := values.get(name)) is not None and value < 1:
+            raise UsageError(f"{name} must be 1 or more, not {value}")
     parse_alloc_conf(values.get("alloc_conf") or "")
     if values.get("device") is not None:
         values["device"] = devices.find(values["device"]).name

@@ -48,6 +48,7 @@ class Options:
     the choice to PyTorch's own default on the target. ``alloc_conf`` is PyTorch's own text
     (``PYTORCH_ALLOC_CONF``), None for its defaults. ``device`` is a GPU's name in
     ``graphmem.devices``, None if none was named; ``headroom`` bytes of it are to stay free.
+    ``trip_count`` is how often loops of an ONNX model run whose count depends on data.
     """
 
     mode: Mode = Mode.TRAINING
@@ -66,6 +67,7 @@ class Options:
     alloc_conf: str | None = None
     device: str | None = None
     headroom: int = 0
+    trip_count: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""

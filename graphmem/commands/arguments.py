@@ -23,7 +23,7 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
         "subject",
         metavar="SUBJECT",
         help="package.module:factory, file.py:factory, timm:NAME, torchvision:NAME, "
-        "hf:CONFIG.json or hf:DIR, or program.pt2",
+        "hf:CONFIG.json or hf:DIR, model.onnx or program.pt2",
     )
     group = parser.add_argument_group("inputs")
     group.add_argument(
@@ -36,12 +36,32 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch", type=_positive, metavar="N", help="the batch size")
     group.add_argument("--seq", type=_positive, metavar="N", help="the sequence length")
     group.add_argument("--task", help="the head of a transformers model, such as causal-lm")
+    group = parser.add_argument_group("inputs of model.onnx")
+    group.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="a free dimension, such as batch=8; may be repeated",
+    )
+    group.add_argument(
+        "--default-dim", type=_positive, metavar="N", help="all free dimensions not given"
+    )
+    group.add_argument(
+        "--rules", metavar="FILE.py", help="your own operators, by graphmem.onnx_rule"
+    )
+    group.add_argument(
+        "--trip-count",
+        type=_positive,
+        metavar="N",
+        help="how often a loop runs whose count depends on data",
+    )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """How the model is run."""
     group = parser.add_argument_group("run")
-    group.add_argument("--mode", default="training", help="training (default) or inference")
+    group.add_argument("--mode", help="training (default) or inference (default of a model.onnx)")
     group.add_argument(
         "--optimizer", default="adamw", metavar="NAME", help="any of torch.optim (adamw)"
     )
@@ -111,7 +131,7 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
     if arguments.headroom is not None and arguments.device is None:
         raise UsageError("--headroom: of which GPU's memory? add --device")
     return make_options(
-        mode=arguments.mode,
+        mode=arguments.mode or _default_mode(arguments.subject),
         target=target,
         precision=arguments.precision,
         master_weights=arguments.master_weights,
@@ -127,7 +147,12 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
         alloc_conf=arguments.alloc_conf,
         device=arguments.device,
         headroom=arguments.headroom or 0,
+        trip_count=arguments.trip_count,
     )
+
+
+def _default_mode(subject: str) -> str:
+    return "inference" if Path(subject).suffix.lower() == ".onnx" else "training"
 
 
 def request_of(arguments: argparse.Namespace, options: Options) -> InputRequest:
@@ -143,6 +168,9 @@ def request_of(arguments: argparse.Namespace, options: Options) -> InputRequest:
         task=arguments.task,
         dtype=model_dtype(options),
         labels=options.mode is Mode.TRAINING,
+        dims=tuple(arguments.dim),
+        default_dim=arguments.default_dim,
+        rules=arguments.rules,
     )
 
 

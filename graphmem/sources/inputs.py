@@ -92,6 +92,9 @@ class InputRequest:
     ``inputs`` are the texts of ``--input``. ``dtype`` is what a model that is built from a
     name or a configuration is built in, with its made inputs; None keeps the model's own.
     ``labels`` asks for what a model needs to return a loss.
+
+    The rest is for ONNX models: ``dims`` are the texts of ``--dim``, ``default_dim`` the size
+    of free dimensions that nothing else gives, ``rules`` a file with the user's own operators.
     """
 
     inputs: tuple[str, ...] = ()
@@ -100,6 +103,9 @@ class InputRequest:
     task: str | None = None
     dtype: torch.dtype | None = None
     labels: bool = False
+    dims: tuple[str, ...] = ()
+    default_dim: int | None = None
+    rules: str | None = None
 
     def __post_init__(self) -> None:
         for option, value in (("--batch", self.batch), ("--seq", self.seq)):

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from graphmem.errors import ModelLoadError
+from graphmem.errors import InputError, ModelLoadError
 from graphmem.options import nearest
 from graphmem.sources import exported, factory, huggingface, timm_models, torchvision_models
 from graphmem.sources.building import Recipe, built
@@ -24,7 +24,7 @@ _SCHEMES: dict[str, Callable[[str, InputRequest], Recipe]] = {
     "torchvision": torchvision_models.recipe,
     "hf": huggingface.recipe,
 }
-_FORMS = "timm:NAME, torchvision:NAME, hf:CONFIG.json, FILE.pt2 or FILE.py:FACTORY"
+_FORMS = "timm:NAME, torchvision:NAME, hf:CONFIG.json, MODEL.onnx, FILE.pt2 or FILE.py:FACTORY"
 _WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
 
@@ -66,10 +66,12 @@ def recipe_of(text: str, request: InputRequest) -> Recipe:
     """
     scheme, _, rest = text.partition(":")
     if scheme in _SCHEMES and rest:
+        _check_onnx_options(text, request)
         return _SCHEMES[scheme](rest, request)
     suffix = Path(text).suffix.lower()
     if suffix == ".onnx":
-        raise ModelLoadError(f"{text}: ONNX models are not read by this version yet")
+        return _onnx(text, request)
+    _check_onnx_options(text, request)
     if suffix == ".pt2":
         return exported.recipe(text, request)
     where, _, name = text.rpartition(":")
@@ -80,10 +82,27 @@ def recipe_of(text: str, request: InputRequest) -> Recipe:
     return factory.recipe(where, name, request)
 
 
+def _onnx(path: str, request: InputRequest) -> Recipe:
+    from graphmem.sources.onnx import subject  # onnx and its rules take 0.2 s to import
+
+    return subject.recipe(path, request)
+
+
+def _check_onnx_options(text: str, request: InputRequest) -> None:
+    """Refuse the options of ONNX models for another subject."""
+    for option, value in (
+        ("--dim", request.dims[0] if request.dims else None),
+        ("--default-dim", request.default_dim),
+        ("--rules", request.rules),
+    ):
+        if value is not None:
+            raise InputError(f"{text}: {option} {value} is for .onnx models; leave it out")
+
+
 def _loaded(text: str, recipe: Recipe, request: InputRequest, really: bool) -> LoadedSubject:
     (model, made), real = built(recipe, really)
     rebatch = bool(request.inputs) or not recipe.batched
-    inputs = resolve(text, model, made, request, rebatch)
+    inputs = made if recipe.complete else resolve(text, model, made, request, rebatch)
     again = None if real else functools.partial(_loaded, text, recipe, request, really=True)
     return LoadedSubject(recipe.kind, text, model, inputs.args, inputs.kwargs, real, again)
 

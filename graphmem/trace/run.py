@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from graphmem import devices
 from graphmem.errors import GraphmemError, InputError, TraceError, one_line
 from graphmem.options import Options, Precision
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown, verify
+from graphmem.sources.onnx import bounds
 from graphmem.trace.gpu import without_names
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.inputs import Call, named, replace, stand_in
@@ -86,7 +87,7 @@ def trace_model(
         if graph:
             session.recorder.graph = GraphBuilder(session.recorder.ledger)
         loop = Loop(model, args, kwargs, options, loss, optimizer)
-        with explained(), session.active(), context:
+        with explained(), session.active(), context, _bounded(session, options):
             session.module(model)
             for name, tensor in named((args, kwargs), parameter_names(model)):
                 session.input(tensor, name)
@@ -101,6 +102,13 @@ def trace_model(
         return Trace(schedule, (args, kwargs), built)
 
     return without_names(run)
+
+
+def _bounded(session: Session, options: Options) -> AbstractContextManager[None]:
+    """Take bounds where an ONNX model's sizes depend on data, and note them; not if strict."""
+    if options.strict:
+        return nullcontext()
+    return bounds.active(bounds.Bounds(options.trip_count, session.recorder.ledger.unknown))
 
 
 def _session(options: Options, dtype: torch.dtype | None = None) -> Session:
@@ -144,7 +152,7 @@ def trace_callable(
 
     def run(context: AbstractContextManager[Any]) -> Schedule:
         session = _session(options)
-        with explained(), session.active(), context:
+        with explained(), session.active(), context, _bounded(session, options):
             for name, module in found.modules:
                 session.module(module, name if len(found.modules) > 1 else "")
             for optimizer in found.optimizers:

@@ -13,7 +13,7 @@ from tests.sources.subjects import refused
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("model.onnx", "ONNX models are not read by this version yet"),
+        ("model.onnx", "model.onnx: no such file"),
         ("resnet50", "is no subject; write timm:NAME"),
         ("", "is no subject"),
         ("tim:resnet50", "'tim' is neither a scheme nor a module; did you mean 'timm'?"),

@@ -76,6 +76,11 @@ class OnnxNode(nn.Module):
             self.add_module(name, body)
             self._captured[name] = captured
 
+    @property
+    def node(self) -> Node:
+        """The node that it is."""
+        return self._call.node
+
     def _get_name(self) -> str:
         return self._call.node.kind
 
@@ -86,7 +91,7 @@ class OnnxNode(nn.Module):
         return {**self.__dict__, "_rule": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         if self._rule is None:
             found = _rule_of(self._call.node)
             if found is None:
@@ -132,6 +137,7 @@ class OnnxNode(nn.Module):
 
 
 def _rule_of(node: Node) -> Registered | None:
+
     return user_rule(node) or find_rule(node)
 
 
