@@ -56,6 +56,7 @@ def assemble(
         threads: how many work on one operator.
     """
     maker = _Assembler(proto, threads)
+    maker.keep(model.graph, {})
     scope = _Scope(dict(inputs), {})
     execution = maker.graph(proto.graph, original.graph, model.graph, call, scope, None)
     return Assembled(
@@ -76,6 +77,16 @@ class _Scope:
     weights: dict[str, plain.Weight] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Structure:
+    """A graph's own part; ``proto`` is held so that it is known again."""
+
+    proto: onnx.GraphProto
+    graph: Graph
+    nodes: list[onnx.NodeProto]
+    types: Types
+
+
 class _Assembler:
     def __init__(self, proto: onnx.ModelProto, threads: int) -> None:
         self.dims = Dims(proto)
@@ -85,7 +96,7 @@ class _Assembler:
         self.weights: dict[str, plain.Weight] = {}
         self.read: dict[str, int] = {}
         self.read_packed: dict[str, int] = {}
-        self._graphs: dict[int, tuple[Graph, list[onnx.NodeProto], Types]] = {}
+        self._graphs: dict[int, _Structure] = {}
 
     def dropped(self) -> Iterable[str]:
         """The weights that nothing reads any more once they are packed."""
@@ -101,7 +112,8 @@ class _Assembler:
         node: onnx.NodeProto | None,
     ) -> Execution:
         """One run of a graph; ``node`` is the one whose body it is."""
-        made, nodes, types = self._structure(proto, original, graph, outer, node)
+        structure = self._structure(proto, original, graph, outer, node)
+        made, nodes, types = structure.graph, structure.nodes, structure.types
         results = {**outer.results, **{w: _of_weight(graph.weights[w]) for w in graph.weights}}
         results |= {name: _known(result, types.get(name)) for name, result in call.results.items()}
         scope = _Scope(results, types, {**outer.weights, **graph.weights})
@@ -121,7 +133,7 @@ class _Assembler:
         graph: plain.Graph,
         outer: _Scope,
         node: onnx.NodeProto | None,
-    ) -> tuple[Graph, list[onnx.NodeProto], Types]:
+    ) -> _Structure:
         if id(proto) in self._graphs:
             return self._graphs[id(proto)]
         types = self.dims.graph(proto, outer.types)
@@ -135,12 +147,12 @@ class _Assembler:
             initializers=frozenset(graph.weights),
             outer=reads,
         )
-        self._weights(graph, {**outer.weights, **graph.weights})
-        self._graphs[id(proto)] = made, nodes, types
+        self._graphs[id(proto)] = _Structure(proto, made, nodes, types)
         return self._graphs[id(proto)]
 
-    def _weights(self, graph: plain.Graph, visible: Mapping[str, plain.Weight]) -> None:
-        """What the session of a graph keeps of its weights, and what its kernels pack."""
+    def keep(self, graph: plain.Graph, outer: Mapping[str, plain.Weight]) -> None:
+        """Note what the session of a graph keeps of its weights, and what its kernels pack."""
+        visible = {**outer, **graph.weights}
         self.weights |= graph.weights
         self.small += [w.nbytes for w in graph.weights.values() if 0 < w.nbytes <= SMALL_BYTES]
         for node in graph.nodes:
@@ -151,21 +163,25 @@ class _Assembler:
                 self.packed[f"{node.name} {node.inputs[position]}"] = made
                 name = own[position].name
                 self.read_packed[name] = self.read_packed.get(name, 0) + 1
+            for _, body in node.bodies():
+                self.keep(body, visible)
 
     def _call(
         self, node: onnx.NodeProto, one: plain.Node, call: GraphCall, scope: _Scope
     ) -> Call | None:
         if bodies(node):
             return self._bodies(node, one, call, scope)
-        blocks = scratch(
+        made = scope.results.get(one.outputs[0], NOTHING)
+        found = scratch(
             one,
             Shapes(
                 [scope.results.get(n, NOTHING).shape for n in one.inputs],
                 [scope.results.get(n, NOTHING).shape for n in one.outputs],
+                made.element.nbytes(1) if made.element else 0,
                 self.threads,
             ),
         )
-        return Call(scratch=blocks) if blocks else None
+        return Call(scratch=found.blocks, before=found.before) if found.blocks else None
 
     def _bodies(
         self, node: onnx.NodeProto, one: plain.Node, call: GraphCall, scope: _Scope

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -57,23 +58,49 @@ def in_order(graph: onnx.GraphProto, original: onnx.GraphProto) -> list[onnx.Nod
     """The nodes in the order in which ONNX Runtime runs them.
 
     It orders them by their dependencies and their indices in its own graph: nodes of the file
-    are counted as they stand there (constants are none), and nodes that an optimization makes
-    come after them, as they were made. Of these the optimized file tells only an order that
-    their dependencies allow. Those that bring a blocked layout back are made last, in an order
-    that changes from one process to the next (``NchwcTransformerImpl::Finalize`` goes through
-    a hash table of pointers).
+    are counted as they stand there (constants are none). Nodes that an optimization makes come
+    after them, as they are made: while it goes through the nodes before in the order in which
+    they would run. Those that bring a blocked layout back are made last, in an order that
+    changes from one process to the next (``NchwcTransformerImpl::Finalize`` goes through a
+    hash table of pointers).
     """
-    known: dict[tuple[str, ...], int] = {}
-    for node in original.node:
-        if node.op_type != "Constant":
-            known[(node.domain, node.op_type, *node.output)] = len(known)
-    nodes = []
-    for position, node in enumerate(graph.node):
-        key = (node.domain, node.op_type, *node.output)
-        made = position + (len(graph.node) if node.op_type == "ReorderOutput" else 0)
-        index = known.get(key, len(known) + made)
-        nodes.append(Ordered(index, reads(node), tuple(filter(None, node.output))))
-    return [graph.node[at] for at in execution_order(nodes)]
+    counted = [node for node in original.node if node.op_type != "Constant"]
+    same = {_result(node): at for at, node in enumerate(counted)}
+    named = {node.name: at for at, node in enumerate(counted) if node.name}
+    kept = [same.get(_result(node)) for node in graph.node]
+    earlier = [_earlier(node, at, named) if at is None else at for node, at in _each(graph, kept)]
+    rank = {at: place for place, at in enumerate(execution_order(_ordered(graph, earlier)))}
+    later = len(counted) + len(graph.node)
+    indices = [
+        len(counted) + rank[position] + (later if node.op_type == "ReorderOutput" else 0)
+        if at is None
+        else at
+        for position, (node, at) in enumerate(_each(graph, kept))
+    ]
+    return [graph.node[at] for at in execution_order(_ordered(graph, indices))]
+
+
+def _each(
+    graph: onnx.GraphProto, indices: list[int | None]
+) -> Iterator[tuple[onnx.NodeProto, int | None]]:
+    return zip(graph.node, indices, strict=True)
+
+
+def _earlier(node: onnx.NodeProto, at: int | None, named: Mapping[str, int]) -> int:
+    """The index of the node that one was made of, by its name; after all if it is not known."""
+    name = node.name.removesuffix("_nchwc")
+    return named.get(name, named.get(name.removeprefix("fused "), len(named)))
+
+
+def _result(node: onnx.NodeProto) -> tuple[str, ...]:
+    return (node.domain, node.op_type, *node.output)
+
+
+def _ordered(graph: onnx.GraphProto, indices: Sequence[int]) -> list[Ordered]:
+    return [
+        Ordered(index, reads(node), tuple(filter(None, node.output)))
+        for node, index in zip(graph.node, indices, strict=True)
+    ]
 
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:

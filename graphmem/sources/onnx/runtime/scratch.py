@@ -1,8 +1,7 @@
 """What a kernel of ONNX Runtime's CPU provider allocates for itself while it runs.
 
 A rule is a function of a node and the shapes of its inputs and outputs; it gives blocks in
-bytes that are alive together, taken after the outputs. Kernels that are not listed take none,
-or are not known: see ``UNKNOWN``.
+bytes that are alive together, most of them taken after the outputs.
 """
 
 from __future__ import annotations
@@ -17,15 +16,36 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Scratch:
+    """Blocks in bytes; the first ``before`` of them are taken before the outputs."""
+
+    blocks: tuple[int, ...] = ()
+    before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Shapes:
-    """Of one call: None for what is left out or no tensor. ``threads`` run one operator."""
+    """Of one call: None for what is left out or no tensor.
+
+    ``item_bytes`` are those of an element of the first output, ``threads`` run one operator.
+    """
 
     inputs: Sequence[Shape | None]
     outputs: Sequence[Shape | None]
+    item_bytes: int = 4
     threads: int = 1
 
+    def given(self, position: int) -> Shape | None:
+        """The shape of an input."""
+        return self.inputs[position] if position < len(self.inputs) else None
 
-Rule = Callable[[Node, Shapes], tuple[int, ...]]
+    def has(self, position: int) -> bool:
+        """Whether an input is given."""
+        return self.given(position) is not None
+
+
+Rule = Callable[[Node, Shapes], Scratch]
+NONE = Scratch()
 
 _THREAD_WORK = 64 * 1024  # MLAS_SGEMM_THREAD_COMPLEXITY
 _MOST_THREADS = 16  # MLAS_MAXIMUM_THREAD_COUNT
@@ -33,13 +53,13 @@ _PER_THREAD = 128 * 128  # MLAS_CONV_WORKING_BUFFER_SIZE_PER_THREAD, floats
 _STRIDE_ALIGN = 16  # MLAS_SGEMM_STRIDEN_THREAD_ALIGN
 
 
-def scratch(node: Node, shapes: Shapes) -> tuple[int, ...]:
-    """The blocks of one call, in bytes."""
+def scratch(node: Node, shapes: Shapes) -> Scratch:
+    """The blocks of one call."""
     rule = _RULES.get((node.domain, node.op))
-    return () if rule is None else rule(node, shapes)
+    return NONE if rule is None else rule(node, shapes)
 
 
-def _convolution(node: Node, shapes: Shapes) -> tuple[int, ...]:
+def _convolution(node: Node, shapes: Shapes) -> Scratch:
     """The working buffer of a convolution in fp32 of one to three dimensions.
 
     Input [N, C, ...], filter [M, C / group, ...]. Pointwise ones need none; one with more
@@ -48,23 +68,23 @@ def _convolution(node: Node, shapes: Shapes) -> tuple[int, ...]:
     """
     given, weight, made = shapes.inputs[0], shapes.inputs[1], shapes.outputs[0]
     if given is None or weight is None or made is None or 0 in made:
-        return ()
+        return NONE
     spatial, kernel, outside = list(given[2:]), list(weight[2:]), list(made[2:])
     group = int(node.attributes.get("group", 1))
     filters, positions = weight[0] // group, math.prod(outside)
     depth = weight[1] * math.prod(kernel)
     if len(kernel) > 3:
-        return (4 * depth * positions,)
+        return Scratch((4 * depth * positions,))
     if _is_plain(node) and _is_direct(node, weight[1], spatial, kernel):
-        return ()
+        return NONE
     if filters > positions:
-        return (4 * positions * depth,)
+        return Scratch((4 * positions * depth,))
     floats = _threads(filters * positions * depth, positions, shapes.threads) * _PER_THREAD
     calls = given[0] * group
     if calls > 1:
         each = max(positions * depth, filters * positions, _PER_THREAD)
         floats = min(shapes.threads, calls) * each
-    return (4 * floats,)
+    return Scratch((4 * floats,))
 
 
 def _is_plain(node: Node) -> bool:
@@ -100,7 +120,7 @@ def _threads(work: int, positions: int, most: int) -> int:
     return threads
 
 
-def _transposed_convolution(node: Node, shapes: Shapes) -> tuple[int, ...]:
+def _transposed_convolution(node: Node, shapes: Shapes) -> Scratch:
     """The columns of one group of one image, in fp32.
 
     Input [N, C, ...], filter [C, M / group, ...].
@@ -108,8 +128,89 @@ def _transposed_convolution(node: Node, shapes: Shapes) -> tuple[int, ...]:
     """
     given, weight = shapes.inputs[0], shapes.inputs[1]
     if given is None or weight is None:
-        return ()
-    return (4 * math.prod(weight[1:]) * math.prod(given[2:]),)
+        return NONE
+    return Scratch((4 * math.prod(weight[1:]) * math.prod(given[2:]),))
+
+
+def _where(node: Node, shapes: Shapes) -> Scratch:
+    """What is chosen of either side, before the output: [condition and that side, broadcast].
+
+    Source: ``Where<T>::Compute`` in core/providers/cpu/tensor/where_op.cc.
+    """
+    condition, first, second = (shapes.given(position) for position in range(3))
+    if condition is None or first is None or second is None:
+        return NONE
+    sides = (broadcast(condition, first), broadcast(condition, second))
+    return Scratch(tuple(shapes.item_bytes * math.prod(side) for side in sides), before=2)
+
+
+def _variadic(node: Node, shapes: Shapes) -> Scratch:
+    """Of three inputs or more, the result of all but the last, before the output.
+
+    The one before it, which is there for a moment longer, is larger in no case.
+    Source: ``UntypedBroadcastVariadic`` in core/providers/cpu/math/element_wise_ops.cc.
+    """
+    given = [shape for shape in shapes.inputs if shape is not None]
+    if len(given) < 3:
+        return NONE
+    made = given[0]
+    for shape in given[1:-1]:
+        made = broadcast(made, shape)
+    return Scratch((shapes.item_bytes * math.prod(made),), before=1)
+
+
+def _softmax(node: Node, shapes: Shapes) -> Scratch:
+    """Along another dimension than the last: the input turned, and the result before turning.
+
+    Source: ``Softmax<T>::ComputeImplOpset13`` in core/providers/cpu/math/softmax.cc.
+    """
+    given = shapes.given(0)
+    if given is None or node.version < 13:
+        return NONE
+    axis = int(node.attributes.get("axis", -1))
+    if axis in (-1, len(given) - 1):
+        return NONE
+    return Scratch((shapes.item_bytes * math.prod(given),) * 2)
+
+
+def _lstm(node: Node, shapes: Shapes) -> Scratch:
+    """The states and gates of each direction, in fp32.
+
+    Input [S, B, I], R [directions, 4 * H, H]. Outputs that are left out are made here.
+    Source: ``UniDirectionalLstm<T>::AllocateBuffers`` and ``ComputeImpl`` in
+    core/providers/cpu/rnn/uni_directional_lstm.cc, ``DeepCpuLstmOp::ComputeImpl``.
+    """
+    given, recurrent = shapes.given(0), shapes.given(2)
+    if given is None or recurrent is None:
+        return NONE
+    steps, batch, features = given
+    hidden, state = 4 * recurrent[2], 4 * recurrent[2] * batch
+    missing = [p for p in (1, 2) if p >= len(node.outputs) or not node.outputs[p]]
+    blocks = [recurrent[0] * state for _ in missing]
+    for direction in _directions(node):
+        blocks += [hidden, hidden, state, state, state, 4 * state * steps]
+        blocks += [hidden] * 4 if shapes.has(3) else []
+        blocks += [4 * steps * batch * features, state * steps] if direction == "reverse" else []
+        blocks += [hidden] * 3 if shapes.has(7) else []
+    if not shapes.has(4):
+        blocks += [4 * batch] * recurrent[0]
+    return Scratch(tuple(blocks))
+
+
+def _directions(node: Node) -> tuple[str, ...]:
+    direction = str(node.attributes.get("direction", "forward"))
+    return ("forward", "reverse") if direction == "bidirectional" else (direction,)
+
+
+def broadcast(first: Shape, second: Shape) -> Shape:
+    """The shape of two operands together."""
+    rank = max(len(first), len(second))
+    pairs = zip(_padded(first, rank), _padded(second, rank), strict=True)
+    return tuple(b if a == 1 else a for a, b in pairs)
+
+
+def _padded(shape: Shape, rank: int) -> Shape:
+    return (1,) * (rank - len(shape)) + shape
 
 
 _MICROSOFT = "com.microsoft"
@@ -117,4 +218,9 @@ _RULES: dict[tuple[str, str], Rule] = {
     ("", "Conv"): _convolution,
     (_MICROSOFT, "FusedConv"): _convolution,
     ("", "ConvTranspose"): _transposed_convolution,
+    ("", "Where"): _where,
+    ("", "Softmax"): _softmax,
+    ("", "LogSoftmax"): _softmax,
+    ("", "LSTM"): _lstm,
+    **{("", op): _variadic for op in ("Sum", "Max", "Min", "Mean")},
 }
