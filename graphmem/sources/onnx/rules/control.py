@@ -18,10 +18,10 @@ from graphmem.sources.onnx.texts import as_array
 from graphmem.sources.onnx.values import integer, integers
 
 _NO_LIMIT = (1 << 31) - 1
-"""A trip count from which on it stands for none.
+"""A trip count from which on it is taken for none.
 
-torch.onnx writes INT64_MAX for a while loop (torch/csrc/jit, TorchScript's own convention for
-``while``: ``prim::Loop(INT64_MAX, ...)``); 32-bit counters end at INT32_MAX.
+A while loop of TorchScript is exported with the largest int64 (torch/csrc/jit/frontend/
+ir_emitter.cpp, emitLoopCommon), and no analysis would come to the end of the largest int32.
 """
 
 

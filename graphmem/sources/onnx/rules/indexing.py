@@ -63,11 +63,11 @@ def _slice(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
 def from_start(indices: Tensor, size: int) -> Tensor:
     """Indices of which negative ones, which count from the end, are made positive.
 
-    In an analysis indices that are not known stay as they are: as in a PyTorch model, which
-    has no negative ones.
+    Indices that an analysis does not know stay as they are: as in a PyTorch model, which has
+    no negative ones.
     """
     indices = indices.long()
-    if bounds.current() is not None and not bounds.is_known(indices):
+    if not bounds.is_known(indices):
         return indices
     return torch.where(indices < 0, indices + size, indices)
 
