@@ -252,6 +252,13 @@ def test_slopes_of_prelu_broadcast(slope: list[int]) -> None:
     assert torch.equal(run("PRelu", opset, x, slopes), torch.where(x < 0, x * spread, x))
 
 
+def test_prelu_of_integers() -> None:
+    x = torch.tensor([-2, 3])
+    assert run("PRelu", 16, x, torch.tensor([5])).tolist() == [-10, 3]
+    positive = torch.tensor([2, 3], dtype=torch.uint32)
+    assert run("PRelu", 16, positive, positive).tolist() == [2, 3]
+
+
 def test_shrink_with_a_bias_of_its_own_and_of_integers() -> None:
     x = torch.tensor([-2.0, -0.5, 0.5, 2.0])
     assert run("Shrink", 9, x, lambd=1.0, bias=0.5).tolist() == [-1.5, 0.0, 0.0, 1.5]

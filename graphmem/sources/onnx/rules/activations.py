@@ -114,6 +114,8 @@ def prelu_by_channel(call: Call, x: Tensor, slope: Tensor) -> Tensor:
 @rule("PRelu", since=7)
 def prelu(call: Call, x: Tensor, slope: Tensor) -> Tensor:
     """The same with a slope that broadcasts; torch's own where it is one a channel."""
+    if not x.dtype.is_signed:
+        return x
     channels = (x.shape[1], *[1] * (x.ndim - 2)) if x.ndim > 1 else ()
     if x.dtype.is_floating_point and (slope.numel() == 1 or tuple(slope.shape) == channels):
         return F.prelu(x, slope.reshape(-1))
