@@ -86,7 +86,7 @@ def by_ort(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
 
 def by_translation(model: ModelProto, feeds: Mapping[str, Array]) -> list[Tensor]:
     """What the module computes."""
-    module = build_module(as_model(model, "one.onnx"), weights=True)
+    module = build_module(as_model(model, "one.onnx"), weights=True).eval()
     given = [torch.from_numpy(feeds[v.name].copy()) for v in model.graph.input if v.name in feeds]
     with torch.no_grad():
         result = module(*given)

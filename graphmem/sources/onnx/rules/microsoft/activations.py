@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphmem.sources.onnx.refusal import refused
 from graphmem.sources.onnx.registry import Call
-from graphmem.sources.onnx.rules.microsoft.of_onnx import unsupported
 
 _Activation = Callable[[Tensor, Sequence[float]], Tensor]
 
@@ -50,14 +50,14 @@ def activate(call: Call, name: str, x: Tensor, parameters: Sequence[float] = ())
     """A fused activation; the parameters are ONNX's attributes: alpha, beta, gamma.
 
     Raises:
-        ModelLoadError: ONNX Runtime has no such fusion.
+        UnsupportedOpError: ONNX Runtime has no such fusion.
 
     Source: onnxruntime/core/optimizer/conv_activation_fusion.cc and gemm_activation_fusion.cc.
     """
     if not name:
         return x
     if name not in _ACTIVATIONS:
-        raise unsupported(call, f"no rule for the fused activation {name}")
+        raise refused(call, f"no rule for the fused activation {name}")
     return _ACTIVATIONS[name](x, tuple(parameters) or _DEFAULTS.get(name, ()))
 
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from graphmem.sources.onnx.refusal import refused
 from graphmem.sources.onnx.registry import Call, rule
-from graphmem.sources.onnx.rules.microsoft.of_onnx import MICROSOFT, results, unsupported
+from graphmem.sources.onnx.rules.microsoft.of_onnx import MICROSOFT, results
 from graphmem.sources.onnx.values import integer
 
 
@@ -145,7 +146,7 @@ def self_attention(
 ) -> Any:
     """Attention of projected queries, keys and values [B, S, Dq + Dk + Dv] with their past."""
     if call.integer("do_rotary", 0):
-        raise unsupported(call, "no rule for rotary positions inside of Attention")
+        raise refused(call, "no rule for rotary positions inside of Attention")
     count = call.integer("num_heads")
     sizes = call.integers("qkv_hidden_sizes", (projected.shape[-1] // 3,) * 3)
     q, k, v = (heads(part, count) for part in projected.split(list(sizes), dim=-1))
@@ -266,7 +267,7 @@ def decoder_masked_self_attention(
 ) -> Any:
     """Attention of one new token; the past is [2, B, N, M, H] with a part in use."""
     if call.integer("do_rotary", 0) or cache_indirection is not None:
-        raise unsupported(call, "no rule for rotary positions or beams in this operator")
+        raise refused(call, "no rule for rotary positions or beams in this operator")
     length = past_sequence_length if call.integer("past_present_share_buffer", 0) else None
     return attention(call, x, weights, bias, mask, past, attention_bias, length)
 
@@ -295,7 +296,7 @@ def _three(
 
 def _given(call: Call, value: Tensor | None) -> Tensor:
     if value is None:
-        raise unsupported(call, "keys without values")
+        raise refused(call, "keys without values")
     return value
 
 

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphmem.sources.onnx.element_types import ElementType
+from graphmem.sources.onnx.refusal import refused
 from graphmem.sources.onnx.registry import Call, rule
-from graphmem.sources.onnx.rules.microsoft.of_onnx import MICROSOFT, unsupported
+from graphmem.sources.onnx.rules.microsoft.of_onnx import MICROSOFT
 
 
 def unpacked(packed: Tensor, bits: int) -> Tensor:
@@ -63,7 +64,7 @@ def matmul_nbits(
     ``accuracy_level`` lets a kernel round ``a`` to int8; here it stays as it is.
     """
     if g_idx is not None:
-        raise unsupported(call, "no rule for g_idx, which ONNX Runtime no longer takes")
+        raise refused(call, "no rule for g_idx, which ONNX Runtime no longer takes")
     bits, block = call.integer("bits", 4), call.integer("block_size")
     rows, columns = call.integer("N"), call.integer("K")
     blocks = -(-columns // block)
@@ -199,7 +200,7 @@ def quantized_mixture(
         fc1_scales: [E, rows], or [E, rows, columns / block_size].
     """
     if call.text("quant_type", "int") != "int" or call.integer("weights_prepacked", -1) > 0:
-        raise unsupported(call, "only rows of integers are translated, as the CPU takes them")
+        raise refused(call, "only rows of integers are translated, as the CPU takes them")
     common = call.integer("expert_weight_bits", 4)
     given = ((fc1, fc1_scales, fc1_zeros), (fc2, fc2_scales, fc2_zeros))
     weights = [
@@ -255,7 +256,7 @@ def _mixed(
 def _shares(call: Call, router: Tensor, router_weights: Tensor | None) -> Tensor:
     """The weight of each expert [tokens, E]: 0 for all but the best ``k``."""
     if call.integer("use_sparse_mixer", 0):
-        raise unsupported(call, "no rule for the sparse mixer")
+        raise refused(call, "no rule for the sparse mixer")
     probabilities = torch.softmax(router.float(), -1)
     best, chosen = torch.topk(probabilities, call.integer("k", 1), -1)
     if router_weights is not None:
@@ -281,11 +282,11 @@ def _expert_activation(call: Call, x: Tensor) -> Tensor:
     name = call.text("activation_type", "relu")
     if name != "swiglu":
         if name not in _PLAIN:
-            raise unsupported(call, f"no rule for experts' activation {name!r}")
+            raise refused(call, f"no rule for experts' activation {name!r}")
         return _PLAIN[name](x)
     fusion = call.integer("swiglu_fusion", 0)
     if fusion == 0:
-        raise unsupported(call, "no rule for swiglu of two products that are not fused")
+        raise refused(call, "no rule for swiglu of two products that are not fused")
     gate, linear = (x[..., 0::2], x[..., 1::2]) if fusion == 1 else x.chunk(2, -1)
     limit = call.number("swiglu_limit", float("inf"))
     gate, linear = gate.clamp(max=limit), linear.clamp(-limit, limit)

@@ -84,7 +84,7 @@ def bias_dropout(
 ) -> Any:
     """``dropout(data + bias) + residual``, and the mask of what was kept."""
     total = data + bias
-    output, mask = _dropout(total, ratio, training_mode)
+    output, mask = _dropout(call, total, ratio, training_mode)
     return results(call, output if residual is None else output + residual, mask)
 
 
@@ -93,16 +93,16 @@ def bitmask_dropout(
     call: Call, data: Tensor, ratio: Tensor | None = None, training_mode: Tensor | None = None
 ) -> Any:
     """Dropout whose mask has a bit for each element, 32 to a number, lowest first."""
-    output, mask = _dropout(data, ratio, training_mode)
+    output, mask = _dropout(call, data, ratio, training_mode)
     return output if call.outputs == 1 else (output, _packed(mask))
 
 
 def _dropout(
-    x: Tensor, ratio: Tensor | None, training_mode: Tensor | None
+    call: Call, x: Tensor, ratio: Tensor | None, training_mode: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Dropout with ONNX's default ratio of a half; nothing is dropped in inference."""
+    """As ONNX's Dropout: without ``training_mode``, whether the module trains decides."""
     share = number(ratio, 0.5)
-    if not number(training_mode, False) or share == 0:
+    if not number(training_mode, call.training) or share == 0:
         return x, torch.ones_like(x, dtype=torch.bool)
     dropped, mask = torch.native_dropout(x, share, True)
     return dropped, mask

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphmem.sources.onnx.refusal import refused
 from graphmem.sources.onnx.registry import Call, rule
 from graphmem.sources.onnx.rules.microsoft.attention import heads, merged, scale_of
-from graphmem.sources.onnx.rules.microsoft.of_onnx import MICROSOFT, results, unsupported
+from graphmem.sources.onnx.rules.microsoft.of_onnx import MICROSOFT, results
 from graphmem.sources.onnx.rules.microsoft.position import rotate
 from graphmem.sources.onnx.values import integer
 
@@ -52,7 +53,7 @@ def group_query_attention(
     Source: onnxruntime/contrib_ops/cpu/bert/gqa_attention_base.h.
     """
     if k_scale is not None or call.integer("sliding_window_cache", 0):
-        raise unsupported(call, "no rule for a quantized cache or one of the window's size")
+        raise refused(call, "no rule for a quantized cache or one of the window's size")
     q, k, v = _parts(call, query, key, value)
     if q_norm_weight is not None and k_norm_weight is not None:
         epsilon = call.number("qk_norm_epsilon", 1e-6)

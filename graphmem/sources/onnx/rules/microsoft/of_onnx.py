@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from graphmem.errors import InvariantError, ModelLoadError
+from graphmem.errors import InvariantError
 from graphmem.sources.onnx.registry import Call, find_rule
 
 MICROSOFT = "com.microsoft"
@@ -57,10 +57,3 @@ def onnx_rule(
 def results(call: Call, *values: Any) -> Any:
     """As many outputs as the node has: one alone, or a tuple."""
     return values[0] if call.outputs == 1 else values[: call.outputs]
-
-
-def unsupported(call: Call, what: str) -> ModelLoadError:
-    """The error for a form of an operator that this translation does not have."""
-    return ModelLoadError(
-        f"node {call.node.name} ({call.node.kind}): {what}; give a rule with --rules FILE.py"
-    )

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from graphmem.sources.onnx.refusal import refused
 from graphmem.sources.onnx.registry import Call, rule
-from graphmem.sources.onnx.rules.microsoft.of_onnx import MICROSOFT, results, unsupported
+from graphmem.sources.onnx.rules.microsoft.of_onnx import MICROSOFT, results
 from graphmem.sources.onnx.rules.microsoft.quantized import (
     dynamically_quantized,
     integer_product,
@@ -59,7 +60,7 @@ def dynamic_quantize_lstm(
     The input is quantized once as a whole, the hidden state at each step.
     """
     if call.get("activations") not in (None, *(("Sigmoid", "Tanh", "Tanh") * n for n in (1, 2))):
-        raise unsupported(call, "only the default activations have a rule")
+        raise refused(call, "only the default activations have a rule")
     hidden, batch = r.shape[1], x.shape[1]
     way = call.text("direction", "forward")
     sequences, hs, cs = [], [], []

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphmem.sources.onnx.refusal import refused
 from graphmem.sources.onnx.registry import Call, rule
 from graphmem.sources.onnx.rules.microsoft.of_onnx import (
     MICROSOFT,
     onnx_rule,
     results,
-    unsupported,
 )
 from graphmem.sources.onnx.values import integer, integers, number
 
@@ -213,7 +213,7 @@ def cdist(call: Call, a: Tensor, b: Tensor) -> Tensor:
     """Distances of rows: [M, D] and [K, D] to [M, K]."""
     metric = call.text("metric", "sqeuclidean")
     if metric not in ("sqeuclidean", "euclidean"):
-        raise unsupported(call, f"ONNX Runtime has no distance {metric!r}")
+        raise refused(call, f"ONNX Runtime has no distance {metric!r}")
     distance = torch.cdist(a, b)
     return distance if metric == "euclidean" else distance.square()
 

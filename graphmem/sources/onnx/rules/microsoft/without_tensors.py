@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graphmem.errors import ModelLoadError
+from graphmem.sources.onnx.refusal import refused
 from graphmem.sources.onnx.registry import Call, rule
 from graphmem.sources.onnx.rules.microsoft.of_onnx import MICROSOFT
 
@@ -29,9 +29,6 @@ def refuse(call: Call, *inputs: Any) -> Any:
     """Raise the reason.
 
     Raises:
-        ModelLoadError: always.
+        UnsupportedOpError: always.
     """
-    raise ModelLoadError(
-        f"node {call.node.name} ({call.node.kind}): {REASONS[call.node.op]}, or give a rule with "
-        "--rules FILE.py"
-    )
+    raise refused(call, REASONS[call.node.op])
