@@ -7,7 +7,7 @@ by ``graphmem.sources.onnx.runtime``.
 from graphmem.ort.graph import Call, Execution, Graph, Node, Value
 from graphmem.ort.pattern import Pattern, PatternTrace
 from graphmem.ort.planner import Kind, Placing, Plan, make_plan
-from graphmem.ort.runs import Moment, Run, RunSettings, simulate
+from graphmem.ort.runs import Moment, Run, RunSettings, Setup, simulate
 
 __all__ = [
     "Call",
@@ -22,6 +22,7 @@ __all__ = [
     "Plan",
     "Run",
     "RunSettings",
+    "Setup",
     "Value",
     "make_plan",
     "simulate",

@@ -95,27 +95,38 @@ class Run:
         return max((m.held for m in self.moments), default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a session takes before its first run; bytes.
+
+    ``in_region``: it is allocated, not reserved. ``is_freed``: it is given back at once.
+    """
+
+    nbytes: int
+    in_region: bool = False
+    is_freed: bool = False
+
+
 def simulate(
     executions: Sequence[Execution],
     settings: RunSettings | None = None,
-    reserved: Sequence[int] = (),
-    allocated: Sequence[int] = (),
+    setup: Sequence[Setup] = (),
 ) -> list[Run]:
     """One run for each execution, in one session.
 
     Args:
-        reserved: what the session reserves before its first run, outside of regions: small
-            initializers and most packed weights, in bytes.
-        allocated: what it allocates in regions: other packed weights.
+        setup: what it holds before, in the order in which it takes it: small initializers and
+            packed weights.
 
     Raises:
         ArenaOutOfMemoryError: the arena's limit is too small.
     """
     session = _Session(settings or RunSettings())
-    for nbytes in reserved:
-        session.arena.reserve(nbytes)
-    for nbytes in allocated:
-        session.arena.alloc(nbytes)
+    arena = session.arena
+    for one in setup:
+        chunk = (arena.alloc if one.in_region else arena.reserve)(one.nbytes)
+        if one.is_freed:
+            arena.free(chunk)
     return [_run(session, execution) for execution in executions]
 
 
@@ -269,6 +280,9 @@ class _Frame:
 
     def _bodies(self, node: Node, call: Call) -> None:
         """Run a node's bodies in turn, then make those of its outputs that they did not."""
+        for name in node.outputs:
+            if name in call.early:
+                self.make(name, node)
         before: _Frame | None = None
         frames = []
         for body in call.inner:

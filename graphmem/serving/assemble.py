@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import onnx
 
-from graphmem.ort import Call, Execution, Graph, Node, Value
+from graphmem.ort import Call, Execution, Graph, Node, Setup, Value
 from graphmem.ort.graph import pattern_key
 from graphmem.serving.results import NOTHING, GraphCall, Result
 from graphmem.sources.onnx import model as plain
@@ -15,27 +16,38 @@ from graphmem.sources.onnx.element_types import ElementType
 from graphmem.sources.onnx.runtime.dims import Dims, Types, named_dims
 from graphmem.sources.onnx.runtime.kernels import aliases, in_place
 from graphmem.sources.onnx.runtime.optimize import bodies, captured, in_order
-from graphmem.sources.onnx.runtime.packing import SMALL_BYTES, Packed, packed
+from graphmem.sources.onnx.runtime.packing import SMALL_BYTES, Repeats, packed
 from graphmem.sources.onnx.runtime.scratch import Shapes, scratch
 
 Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A weight in the arena: its name, and the node that packs it, or "" for a copy."""
+
+    weight: str
+    packed_by: str
+    setup: Setup
+
+
+@dataclass(frozen=True, slots=True)
 class Assembled:
     """What a session runs, and what it holds before.
 
-    ``small`` are the bytes of each initializer that lies in the arena, ``packed`` the packed
-    weights, by node; ``weights`` are those that stay, by name, ``dropped`` among them those
-    that are packed and read by nothing else.
+    ``held`` is what it takes of its arena; ``weights`` are all initializers, by name, and
+    ``dropped`` among them those that are packed and read by nothing else.
     """
 
     execution: Execution
-    small: tuple[int, ...]
-    packed: tuple[tuple[str, Packed], ...]
+    held: tuple[Held, ...]
     weights: Mapping[str, plain.Weight]
     dropped: frozenset[str]
-    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def setup(self) -> tuple[Setup, ...]:
+        """What the session takes of its arena before the first run."""
+        return tuple(held.setup for held in self.held)
 
 
 def assemble(
@@ -55,16 +67,15 @@ def assemble(
         inputs: the inputs of that run, by name.
         threads: how many work on one operator.
     """
-    maker = _Assembler(proto, threads)
+    maker = _Assembler(proto, threads, original)
     maker.keep(model.graph, {})
     scope = _Scope(dict(inputs), {})
     execution = maker.graph(proto.graph, original.graph, model.graph, call, scope, None)
     return Assembled(
         execution,
-        tuple(maker.small),
-        tuple(maker.packed.items()),
+        tuple(maker.setup),
         maker.weights,
-        frozenset(maker.dropped()),
+        maker.dropped,
     )
 
 
@@ -88,19 +99,26 @@ class _Structure:
 
 
 class _Assembler:
-    def __init__(self, proto: onnx.ModelProto, threads: int) -> None:
-        self.dims = Dims(proto)
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        threads: int,
+        original: onnx.ModelProto,
+    ) -> None:
+        self.dims = Dims(proto, original)
+        self.repeats = Repeats()
+        self.originals = dict(_named_bodies(original.graph))
         self.threads = threads
-        self.small: list[int] = []
-        self.packed: dict[str, Packed] = {}
+        self.setup: list[Held] = []
         self.weights: dict[str, plain.Weight] = {}
         self.read: dict[str, int] = {}
         self.read_packed: dict[str, int] = {}
         self._graphs: dict[int, _Structure] = {}
 
-    def dropped(self) -> Iterable[str]:
+    @cached_property
+    def dropped(self) -> frozenset[str]:
         """The weights that nothing reads any more once they are packed."""
-        return (n for n, count in self.read_packed.items() if count == self.read[n])
+        return frozenset(n for n, count in self.read_packed.items() if count == self.read[n])
 
     def graph(
         self,
@@ -151,20 +169,30 @@ class _Assembler:
         return self._graphs[id(proto)]
 
     def keep(self, graph: plain.Graph, outer: Mapping[str, plain.Weight]) -> None:
-        """Note what the session of a graph keeps of its weights, and what its kernels pack."""
+        """Note what the session of a graph keeps of its weights, and what its kernels pack.
+
+        A graph's own come first, then those of its bodies.
+        """
         visible = {**outer, **graph.weights}
         self.weights |= graph.weights
-        self.small += [w.nbytes for w in graph.weights.values() if 0 < w.nbytes <= SMALL_BYTES]
+        for weight in graph.weights.values():
+            if 0 < weight.nbytes <= SMALL_BYTES:
+                self.setup.append(Held(weight.name, "", Setup(weight.nbytes)))
         for node in graph.nodes:
-            own = {p: visible[n] for p, n in enumerate(node.inputs) if n in visible}
-            for weight in own.values():
-                self.read[weight.name] = self.read.get(weight.name, 0) + 1
-            for position, made in packed(node, own).items():
-                self.packed[f"{node.name} {node.inputs[position]}"] = made
-                name = own[position].name
-                self.read_packed[name] = self.read_packed.get(name, 0) + 1
+            self._pack(node, {p: visible[n] for p, n in enumerate(node.inputs) if n in visible})
+        for node in graph.nodes:
             for _, body in node.bodies():
                 self.keep(body, visible)
+
+    def _pack(self, node: plain.Node, own: Mapping[int, plain.Weight]) -> None:
+        for weight in own.values():
+            self.read[weight.name] = self.read.get(weight.name, 0) + 1
+        for position, made in packed(node, own).items():
+            weight = own[position]
+            made = self.repeats.marked(node, weight, made)
+            setup = Setup(made.nbytes, made.in_region, made.is_freed)
+            self.setup.append(Held(weight.name, node.name, setup))
+            self.read_packed[weight.name] = self.read_packed.get(weight.name, 0) + 1
 
     def _call(
         self, node: onnx.NodeProto, one: plain.Node, call: GraphCall, scope: _Scope
@@ -189,11 +217,29 @@ class _Assembler:
         protos = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
         graphs = dict(one.bodies())
         inner = tuple(
-            self.graph(protos[name], protos[name], graphs[name], body, scope, node)
+            self.graph(
+                protos[name],
+                self.originals.get((node.name, name), protos[name]),
+                graphs[name],
+                body,
+                scope,
+                node,
+            )
             for name, body in call.bodies.get(one.outputs, ())
         )
         results, kept = _placed(one)
-        return Call(inner=inner, results=results, kept=kept)
+        early = self._early(node, inner) if one.op in ("If", "Scan") else frozenset()
+        return Call(inner=inner, results=results, kept=kept, early=early)
+
+    def _early(self, node: onnx.NodeProto, inner: Sequence[Execution]) -> frozenset[str]:
+        """The outputs that have their buffer before the body runs: those of known sizes."""
+        found = set()
+        for body in inner:
+            for name, mine in zip(body.graph.outputs, node.output, strict=False):
+                dims = body.graph.values[name].dims if name in body.graph.values else None
+                if dims is not None and all(isinstance(d, int) for d in dims):
+                    found.add(mine)
+        return frozenset(found)
 
     def _key(
         self, proto: onnx.GraphProto, node: onnx.NodeProto | None, scope: _Scope
@@ -207,11 +253,22 @@ class _Assembler:
             types |= {n: scope.types[n] for n in captured(node) if n in scope.types}
             if any(n not in types for n in captured(node)):
                 return None
+            if any(n in self.dropped for n in names):  # what is packed is no tensor any more
+                return None
         if any(not t.tensor_type.HasField("shape") for t in types.values()):
             return None
         shapes = [scope.results.get(n, NOTHING).shape for n in names]
         known = [shape for shape in shapes if shape is not None]
         return pattern_key(known) if len(known) == len(shapes) else None
+
+
+def _named_bodies(graph: onnx.GraphProto) -> Iterator[tuple[tuple[str, str], onnx.GraphProto]]:
+    """All bodies below a graph, by their node's name and their attribute's."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield (node.name, attribute.name), attribute.g
+                yield from _named_bodies(attribute.g)
 
 
 def _captured(proto: onnx.GraphProto) -> Names:

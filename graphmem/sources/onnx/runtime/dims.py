@@ -2,18 +2,21 @@
 
 Each node's output shapes are inferred from those of its inputs, one node at a time, by the
 onnx package's own functions, which are ONNX Runtime's, too. Operators of ONNX Runtime's own
-domains stand for the ONNX operators whose shapes they have. A dimension of which nothing is
-known has no name, and is equal to none.
+domains stand for the ONNX operators whose shapes they have. What the file states of a value
+before it is optimized is kept where inference knows less. A dimension of which nothing is known
+has no name, and is equal to none.
+
+Source: ``Graph::InferAndVerifyTypeMatch`` in onnxruntime/core/graph/graph.cc.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 from onnx import TensorProto, TypeProto, shape_inference
 
-from graphmem.sources.onnx.runtime.optimize import captured
+from graphmem.sources.onnx.runtime.optimize import bodies, captured
 
 Types = dict[str, TypeProto]
 
@@ -42,9 +45,14 @@ _FUSED_GEMM = frozenset({"activation_gamma", "activation_beta"})
 
 
 class Dims:
-    """The types of a model's values, as far as they are known before it runs."""
+    """The types of a model's values, as far as they are known before it runs.
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    Args:
+        original: the model before it was optimized: its file states types that are lost then.
+    """
+
+    def __init__(self, model: onnx.ModelProto, original: onnx.ModelProto) -> None:
+        self._stated = dict(_stated(original.graph))
         self._opsets = list(model.opset_import)
         self._versions = {o.domain.replace("ai.onnx", "", 1): o.version for o in self._opsets}
         self._versions = {o.domain: o.version for o in self._opsets} | self._versions
@@ -58,16 +66,14 @@ class Dims:
         types |= {v.name: v.type for v in graph.input if v.type.WhichOneof("value")}
         data = {w.name: w for w in graph.initializer}
         types |= {w.name: _type_of(w) for w in graph.initializer}
-        types |= {
-            v.name: v.type
-            for v in graph.value_info
-            if v.name not in types and v.type.WhichOneof("value")
-        }
         for node in graph.node:
             if node.op_type == "Constant" and not node.domain:
                 self._constant(node, types, data)
-            for name, found in self._inferred(node, types, data).items():
-                types[name] = found
+            inferred = self._inferred(node, types, data)
+            for name in filter(None, node.output):
+                found = _merged(inferred.get(name), self._stated.get(name))
+                if found is not None and name not in data:
+                    types[name] = found
         return types
 
     def _constant(
@@ -83,8 +89,12 @@ class Dims:
     ) -> Types:
         if (node.domain, node.op_type) in _REORDERS:
             return _reordered(node, types)
+        if node.op_type == "If" and not node.domain:
+            branches = [self.graph(body, types) for body in bodies(node)]
+            ends = [[t.get(v.name) for v in b.output] for t, b in zip(branches, bodies(node))]
+            return _of_either(node, ends)
         stand_in = _stand_in(node)
-        if stand_in is None or captured(node):
+        if stand_in is None or bodies(node):
             return {}
         try:
             schema = onnx.defs.get_schema(
@@ -104,6 +114,34 @@ class Dims:
             return {}
 
 
+def _stated(graph: onnx.GraphProto) -> Iterator[tuple[str, TypeProto]]:
+    """The types that a file states, also of bodies."""
+    for value in (*graph.value_info, *graph.output):
+        if value.type.WhichOneof("value"):
+            yield value.name, value.type
+    for node in graph.node:
+        for body in bodies(node):
+            yield from _stated(body)
+
+
+def _merged(inferred: TypeProto | None, stated: TypeProto | None) -> TypeProto | None:
+    """Both together: sizes before names, stated names before inferred ones."""
+    if inferred is None or stated is None:
+        return inferred or stated
+    one, other = inferred.tensor_type, stated.tensor_type
+    if not other.HasField("shape") or one.elem_type != other.elem_type:
+        return inferred
+    if not one.HasField("shape") or len(one.shape.dim) != len(other.shape.dim):
+        return stated if not one.HasField("shape") else inferred
+    made = TypeProto()
+    made.CopyFrom(inferred)
+    for mine, theirs in zip(made.tensor_type.shape.dim, other.shape.dim, strict=True):
+        is_better = theirs.HasField("dim_value") or theirs.dim_param
+        if not mine.HasField("dim_value") and is_better:
+            mine.CopyFrom(theirs)
+    return made
+
+
 def _stand_in(node: onnx.NodeProto) -> onnx.NodeProto | None:
     """The node that has its shapes; None where there is none."""
     if node.domain in ("", "ai.onnx", "ai.onnx.ml"):
@@ -119,6 +157,25 @@ def _stand_in(node: onnx.NodeProto) -> onnx.NodeProto | None:
     while made.input and not made.input[-1]:
         made.input.pop()
     return made
+
+
+def _of_either(node: onnx.NodeProto, ends: list[list[TypeProto | None]]) -> Types:
+    """What If gives: the dimensions that are the same in both of its bodies."""
+    found: Types = {}
+    for name, types in zip(node.output, zip(*ends, strict=True), strict=True):
+        first, second = types[0], types[-1]
+        if first is None or second is None:
+            continue
+        made = TypeProto()
+        made.CopyFrom(first)
+        one, other = made.tensor_type, second.tensor_type
+        if not other.HasField("shape") or len(one.shape.dim) != len(other.shape.dim):
+            one.ClearField("shape")
+        for mine, theirs in zip(one.shape.dim, other.shape.dim, strict=False):
+            if mine != theirs:
+                mine.Clear()
+        found[name] = made
+    return found
 
 
 _REORDERS = {(_BLOCKED, "ReorderInput"), (_BLOCKED, "ReorderOutput")}

@@ -2,7 +2,9 @@
 
 Initializers of more than 127 bytes stay where the graph has them, outside of the arena. Some
 kernels pack a constant weight when the session begins; the initializer itself is given up
-then, if nothing else reads it (``session.disable_prepacking`` off, the default).
+then, if nothing else reads it (``session.disable_prepacking`` off, the default). What two
+kernels of one operator pack to the same bytes is held once: the second is packed, found to be
+the same, and freed.
 
 Sources: ``kSmallTensorExternalDataThreshold`` in
 onnxruntime/core/framework/tensorprotoutils.h; ``PrePack`` of each kernel; ``MlasGemmPackBSize``
@@ -12,7 +14,8 @@ in onnxruntime/core/mlas/lib/sgemm.cpp.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from graphmem.sources.onnx.element_types import ElementType
 from graphmem.sources.onnx.model import Node, Weight
@@ -23,13 +26,14 @@ SMALL_BYTES = 127
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A packed weight: its bytes, and whether they come from a region of the arena.
+    """A packed weight: its bytes, whether they come from a region, and are freed at once.
 
     Most kernels reserve (``IAllocator::MakeUniquePtr`` with ``use_reserve``), others allocate.
     """
 
     nbytes: int
     in_region: bool = False
+    is_freed: bool = False
 
 
 Rule = Callable[[Node, int, Weight], Packed | None]
@@ -42,6 +46,34 @@ def packed(node: Node, weights: Mapping[int, Weight]) -> dict[int, Packed]:
         return {}
     found = {p: rule(node, p, w) for p, w in weights.items() if w.element is ElementType.FLOAT}
     return {position: made for position, made in found.items() if made is not None}
+
+
+class Repeats:
+    """Which packed weights are the same as one before, by their values."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[object, ...], list[tuple[Weight, bytes | None]]] = {}
+
+    def marked(self, node: Node, weight: Weight, made: Packed) -> Packed:
+        """What a kernel packs, marked as freed where another has packed the same."""
+        turned = node.attributes.get("transB", node.attributes.get("transposeB", 0))
+        key = (node.domain, node.op, turned, weight.shape, made.nbytes)
+        known = self._first.setdefault(key, [])
+        if any(other is weight for other, _ in known):
+            return replace(made, is_freed=True)
+        known.append((weight, None))
+        if len(known) == 1:
+            return made
+        self._first[key] = known = [(w, _digest(w) if d is None else d) for w, d in known]
+        mine = known[-1][1]
+        is_known = mine is not None and any(digest == mine for _, digest in known[:-1])
+        return replace(made, is_freed=is_known)
+
+
+def _digest(weight: Weight) -> bytes | None:
+    """The values of a weight, in short; None where there are none to compare."""
+    array = weight.read()
+    return None if array is None else sha256(array.tobytes()).digest()
 
 
 def gemm_bytes(columns: int, depth: int) -> int:
