@@ -73,7 +73,7 @@ class Session:
             self.adoption.module(root)
             if self.target is Target.CUDA:
                 flatten_recurrent(root)
-        for module in root.modules():
+        for module in _as_moved(root, set()):
             path = self.modules.path(module)
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):
                 if tensor is None:
@@ -204,6 +204,19 @@ class Session:
         for group, value in reversed(self._groups):
             group["foreach"] = value
         self._groups.clear()
+
+
+def _as_moved(module: nn.Module, seen: set[nn.Module]) -> Iterator[nn.Module]:
+    """A module and those below it in the order in which ``module.to(device)`` moves them.
+
+    The children come first: the order decides which of them share a segment.
+    Source: torch/nn/modules/module.py, ``Module._apply`` (torch 2.13).
+    """
+    if module not in seen:
+        seen.add(module)
+        for child in module.children():
+            yield from _as_moved(child, seen)
+        yield module
 
 
 def _foreach_by_default(group: dict[str, Any]) -> bool:

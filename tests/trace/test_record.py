@@ -11,6 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import graphmem
+from graphmem.analysis import make_options
+from graphmem.schedule import BEFORE
+from graphmem.trace.run import trace_callable
 
 
 def gan() -> tuple[nn.Module, nn.Module]:
@@ -150,3 +153,16 @@ def test_the_first_trace_of_a_process_is_like_every_other() -> None:
     first, second = done.stdout.splitlines()
     assert first == second
     assert first.endswith("False")
+
+
+def test_what_stands_from_the_start_lies_as_module_to_moves_it() -> None:
+    attention = nn.MultiheadAttention(8, 2)
+    model = nn.Sequential(nn.BatchNorm1d(4), attention)
+
+    schedule = trace_callable(lambda: model[0](torch.randn(2, 4)), make_options(steps=1))
+
+    moved: list[torch.Size] = []  # Module._apply gives each tensor to the function in turn
+    model._apply(lambda tensor: moved.append(tensor.shape) or tensor)
+    first = [storage.shape for storage in schedule.storages if storage.born == BEFORE]
+    assert first == [tuple(shape) for shape in moved]
+    assert first.index((8, 8)) < first.index((24, 8))  # out_proj, then the parent's in_proj
