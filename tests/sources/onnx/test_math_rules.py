@@ -61,6 +61,7 @@ def test_a_node_test_of_onnx_passes(name: str) -> None:
 def test_the_cases_that_do_not_pass_differ_in_numbers_alone() -> None:
     assert set(DO_NOT_PASS) <= set(_named())
     for name in DO_NOT_PASS:
+        torch.manual_seed(0)  # by chance one of ten coins may pass
         assert (run_case(cases()[name]) or "").startswith("AssertionError: Not equal to tolerance")
 
 
