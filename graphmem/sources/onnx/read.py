@@ -138,6 +138,16 @@ def _check_defined(graph: Graph, path: str) -> None:
     )
 
 
+def _version(domain: str, opsets: Mapping[str, int]) -> int:
+    """A domain's opset, 1 if it is not imported.
+
+    ONNX Runtime's operators of ONNX with channels last have ONNX's own opset, which is all that
+    it imports. Source: onnxruntime/core/graph/model.cc.
+    """
+    known = "" if domain == "com.ms.internal.nhwc" and domain not in opsets else domain
+    return opsets.get(known, 1)
+
+
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return {_domain(o.domain): o.version for o in imports}
 
@@ -271,7 +281,7 @@ class _Reader:
             name=self._names.of(scope.name(_name(proto.name)) or scope.name(op)),
             op=op,
             domain=domain,
-            version=scope.opsets.get(domain, 1),
+            version=_version(domain, scope.opsets),
             inputs=tuple(scope.name(_name(name)) for name in proto.input),
             outputs=tuple(scope.name(_name(name)) for name in proto.output),
             attributes=self._attributes(proto, scope),
