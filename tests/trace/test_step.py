@@ -238,3 +238,8 @@ def test_saved_bytes_do_not_grow_with_accumulation() -> None:
     one, four = (graphmem.analyze(model, x, target="cpu", accumulate=n) for n in (1, 4))
     saved = [next(row.saved_bytes for row in r.layers if row.module == "1") for r in (one, four)]
     assert saved == [8 * 64 * 4, 8 * 64 * 4]
+
+
+def test_a_model_that_runs_no_operator_is_one_line() -> None:
+    with pytest.raises(graphmem.TraceError, match="runs no operator"):
+        graphmem.analyze(torch.nn.Identity(), torch.randn(4), mode="inference")
