@@ -210,7 +210,12 @@ def test_a_layer_gives_what_the_runtime_gives(
 @pytest.mark.parametrize("columns", [0, 1])
 @pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0]])
 def test_a_pool_gives_indices_in_the_whole_input(columns: int, pads: list[int]) -> None:
-    settings = {"kernel_shape": [3, 2], "strides": [2, 2], "storage_order": columns, "pads": pads}
+    settings: dict[str, Any] = {
+        "kernel_shape": [3, 2],
+        "strides": [2, 2],
+        "storage_order": columns,
+        "pads": pads,
+    }
     _check("MaxPool", 12, [_X2], outputs=2, **settings)
 
 
@@ -230,7 +235,7 @@ _TRANSFORMS = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"
 def test_resizing_reads_between_elements(
     mode: str, scales: tuple[float, float], transform: str
 ) -> None:
-    settings = {"mode": mode, "coordinate_transformation_mode": transform}
+    settings: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": transform}
     if transform == "align_corners":  # the runtime rounds the length, which ONNX does not
         sizes = np.array([1, 2, int(5 * scales[0]), int(6 * scales[1])])
         _check("Resize", 13, [_SMALL, None, None, sizes], **settings)
@@ -245,7 +250,10 @@ def test_resizing_reads_between_elements(
 def test_resizing_reads_the_nearest_element(
     rounding: str, sizes: tuple[int, int], transform: str
 ) -> None:
-    settings = {"nearest_mode": rounding, "coordinate_transformation_mode": transform}
+    settings: dict[str, Any] = {
+        "nearest_mode": rounding,
+        "coordinate_transformation_mode": transform,
+    }
     _check("Resize", 13, [_SMALL, None, None, np.array([1, 2, *sizes])], **settings)
 
 
@@ -253,20 +261,19 @@ def test_resizing_reads_the_nearest_element(
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("antialias", [0, 1])
 def test_resizing_some_axes_keeps_their_ratio(mode: str, antialias: int, policy: str) -> None:
-    settings = {"mode": mode, "axes": [2, 3], "keep_aspect_ratio_policy": policy}
+    settings: dict[str, Any] = {"mode": mode, "axes": [2, 3], "keep_aspect_ratio_policy": policy}
     excludes = antialias  # the runtime's filter leaves out what lies outside
     sizes = np.array([3, 4])
-    _check(
-        *("Resize", 19, [_SMALL, None, None, sizes]),
-        antialias=antialias,
-        exclude_outside=excludes,
-        **settings,
-    )
+    settings |= {"antialias": antialias, "exclude_outside": excludes}
+    _check("Resize", 19, [_SMALL, None, None, sizes], **settings)
 
 
 def test_resizing_a_region_fills_what_lies_outside() -> None:
     roi = np.array([0, 0, 0.1, -0.3, 1, 1, 0.8, 1.2], np.float32)
-    settings = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
+    settings: dict[str, Any] = {
+        "mode": "linear",
+        "coordinate_transformation_mode": "tf_crop_and_resize",
+    }
     sizes = np.array([1, 2, 4, 7])
     _check("Resize", 13, [_SMALL, roi, None, sizes], extrapolation_value=9.0, **settings)
 
@@ -329,7 +336,11 @@ def test_a_recurrent_layer_runs(
 
 def test_a_reset_gate_after_the_product_is_torchs() -> None:
     inputs = _recurrent("GRU", 2, None)
-    settings = {"hidden_size": 4, "direction": "bidirectional", "linear_before_reset": 1}
+    settings: dict[str, Any] = {
+        "hidden_size": 4,
+        "direction": "bidirectional",
+        "linear_before_reset": 1,
+    }
     _check("GRU", 7, inputs, outputs=2, **settings)
     _check("GRU", 7, _recurrent("GRU", 2, [3, 5]), outputs=2, **settings)
 
@@ -347,7 +358,12 @@ _ROIS = np.array([[0, 0, 5, 4], [1.3, 0.4, 3.9, 3.2], [-2, 1, 9, 8]], np.float32
 @pytest.mark.parametrize("ratio", [0, 2])
 @pytest.mark.parametrize("transform", ["half_pixel", "output_half_pixel"])
 def test_regions_are_aligned(transform: str, ratio: int, mode: str) -> None:
-    settings = {"mode": mode, "sampling_ratio": ratio, "output_height": 2, "output_width": 3}
+    settings: dict[str, Any] = {
+        "mode": mode,
+        "sampling_ratio": ratio,
+        "output_height": 2,
+        "output_width": 3,
+    }
     inputs: list[Array | None] = [_floats(2, 3, 6, 7), _ROIS, np.array([0, 1, 1])]
     _check("RoiAlign", 16, inputs, coordinate_transformation_mode=transform, **settings)
 
@@ -389,6 +405,6 @@ def test_a_range_is_quantized_by_itself() -> None:
 def test_losses_weigh_classes(reduction: str) -> None:
     scores, labels = _floats(3, 5, 2), np.array([[0, 4], [2, 2], [1, 3]])
     weights = np.abs(_floats(5))
-    settings = {"reduction": reduction, "ignore_index": 2}
+    settings: dict[str, Any] = {"reduction": reduction, "ignore_index": 2}
     _check("SoftmaxCrossEntropyLoss", 13, [scores, labels, weights], outputs=2, **settings)
     _check("NegativeLogLikelihoodLoss", 13, [scores, labels, weights], **settings)

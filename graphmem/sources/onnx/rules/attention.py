@@ -18,7 +18,7 @@ _AFTER_SOFTCAP, _AFTER_MASK, _AFTER_SOFTMAX = 1, 2, 3
 """Values of ``qk_matmul_output_mode``; 0 is the product itself."""
 
 
-@rule("Attention", since=23)
+@rule("Attention", since=23, constants=(3,))
 def attention(
     call: Call,
     q: Tensor,
@@ -205,7 +205,7 @@ def flex_attention(call: Call, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (weights @ v.to(weights.dtype)).to(v.dtype)
 
 
-@rule("RotaryEmbedding", since=23)
+@rule("RotaryEmbedding", since=23, constants=(1, 2))
 def rotary_embedding(
     call: Call, x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None = None
 ) -> Tensor:

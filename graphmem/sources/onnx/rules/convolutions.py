@@ -96,7 +96,8 @@ def integer_conv(
 
     Torch's CUDA has none of integers: float64 holds every sum of products of bytes.
     """
-    return conv(call, centered(x, x_zero), centered(w, w_zero, axis=0)).to(torch.int32)
+    sums: Tensor = conv(call, centered(x, x_zero), centered(w, w_zero, axis=0))
+    return sums.to(torch.int32)
 
 
 def centered(x: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:

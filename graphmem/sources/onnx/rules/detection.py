@@ -146,7 +146,7 @@ def _corners(x: Tensor, images: Tensor, rows: Tensor, columns: Tensor) -> list[T
     return found
 
 
-@rule("NonMaxSuppression", since=10)
+@rule("NonMaxSuppression", since=10, constants=(3, 4))
 def non_max_suppression(
     call: Call,
     boxes: Tensor,

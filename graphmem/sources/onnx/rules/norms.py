@@ -72,12 +72,16 @@ def instance_norm(call: Call, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 def group_norm_18(call: Call, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """Opsets 18 to 20: weights are one a group."""
     each = x.shape[1] // call.integer("num_groups")
-    return group_norm(call, x, w.repeat_interleave(each), b.repeat_interleave(each))
+    return _group_norm(call, x, w.repeat_interleave(each), b.repeat_interleave(each))
 
 
 @rule("GroupNormalization", since=21)
 def group_norm(call: Call, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """From opset 21: weights are one a channel."""
+    return _group_norm(call, x, w, b)
+
+
+def _group_norm(call: Call, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return F.group_norm(x, call.integer("num_groups"), w, b, call.number("epsilon", 1e-5))
 
 
@@ -152,7 +156,7 @@ def dropout_1(call: Call, x: Tensor) -> Any:
     return _dropout(call, x, call.number("ratio", 0.5), drops=drops)
 
 
-@rule("Dropout", since=12)
+@rule("Dropout", since=12, constants=(1,))
 def dropout_12(
     call: Call, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
 ) -> Any:

@@ -64,7 +64,7 @@ def _spread(call: Call, value: Tensor, x: Tensor) -> Tensor:
     return value.reshape([-1 if i == axis else 1 for i in range(x.dim())])
 
 
-@rule("DequantizeLinear", since=10, constants=(2,))
+@rule("DequantizeLinear", since=10, constants=(1, 2))
 def dequantize(call: Call, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     """``(x - zero) * scale``, in float32, as the scale's type or the one that is named."""
     wide = x.to(torch.float32)

@@ -206,7 +206,7 @@ def _run(
     return torch.stack([outputs[t] for t in steps]), states
 
 
-@rule("RNN")
+@rule("RNN", constants=(5,))
 def rnn(
     call: Call,
     x: Tensor,
@@ -236,7 +236,7 @@ def rnn(
     return _unrolled(call, layer, step_of)
 
 
-@rule("GRU")
+@rule("GRU", constants=(5,))
 def gru(
     call: Call,
     x: Tensor,
@@ -277,7 +277,7 @@ def gru(
     return _unrolled(call, layer, step_of)
 
 
-@rule("LSTM")
+@rule("LSTM", constants=(5, 6))
 def lstm(
     call: Call,
     x: Tensor,

@@ -67,8 +67,8 @@ def upsample_7(call: Call, x: Tensor) -> Tensor:
     return _scaled(call, x, call.numbers("scales"))
 
 
-@rule("Upsample", since=9)
-@rule("Resize", since=10)
+@rule("Upsample", since=9, constants=(1,))
+@rule("Resize", since=10, constants=(1,))
 def upsample_9(call: Call, x: Tensor, scales: Tensor) -> Tensor:
     """Scales are an input."""
     return _scaled(call, x, _numbers(scales))
@@ -86,7 +86,7 @@ def _numbers(tensor: Tensor) -> list[float]:
     return [float(value) for value in tensor.reshape(-1).tolist()]
 
 
-@rule("Resize", since=11)
+@rule("Resize", since=11, constants=(1, 2))
 def resize(
     call: Call,
     x: Tensor,

@@ -33,7 +33,7 @@ def _dft(call: Call, x: Tensor, length: Tensor | None, axis: int) -> Tensor:
     signal = _signal(x)
     count = None if length is None else values.integer(length)
     if inverse and half:
-        y = torch.fft.irfft(signal, count, axis).unsqueeze(-1)
+        y: Tensor = torch.fft.irfft(signal, count, axis).unsqueeze(-1)
     elif inverse:
         y = torch.view_as_real(torch.fft.ifft(signal, count, axis))
     else:
@@ -58,7 +58,7 @@ def _forward(signal: Tensor, count: int | None, axis: int, *, half: bool) -> Ten
     return whole.narrow(axis, 0, whole.shape[axis] // 2 + 1) if half else whole
 
 
-@rule("STFT", since=17)
+@rule("STFT", since=17, constants=(2,))
 def stft(
     call: Call,
     x: Tensor,
@@ -79,7 +79,7 @@ def stft(
     return torch.view_as_real(_forward(frames, None, -1, half=half)).to(x.dtype)
 
 
-@rule("MelWeightMatrix", since=17)
+@rule("MelWeightMatrix", since=17, constants=(3, 4))
 def mel_weights(
     call: Call, bins: Tensor, length: Tensor, rate: Tensor, lowest: Tensor, highest: Tensor
 ) -> Tensor:
