@@ -161,8 +161,13 @@ def test_what_stands_from_the_start_lies_as_module_to_moves_it() -> None:
 
     schedule = trace_callable(lambda: model[0](torch.randn(2, 4)), make_options(steps=1))
 
-    moved: list[torch.Size] = []  # Module._apply gives each tensor to the function in turn
-    model._apply(lambda tensor: moved.append(tensor.shape) or tensor)
+    moved: list[torch.Size] = []
+
+    def move(tensor: Tensor) -> Tensor:
+        moved.append(tensor.shape)
+        return tensor
+
+    model._apply(move)  # as module.to(device) does, with each tensor in turn
     first = [storage.shape for storage in schedule.storages if storage.born == BEFORE]
     assert first == [tuple(shape) for shape in moved]
     assert first.index((8, 8)) < first.index((24, 8))  # out_proj, then the parent's in_proj
