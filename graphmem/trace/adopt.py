@@ -190,6 +190,21 @@ class _Copied:
         return self.container
 
 
+class _Empty:
+    """A container that was empty, to be emptied again."""
+
+    __slots__ = ("container",)
+
+    def __init__(self, container: Any) -> None:
+        self.container = container
+
+    def put_back(self) -> Any:
+        """The container, empty."""
+        if self.container:
+            self.container.clear()
+        return self.container
+
+
 def _snapshot(attributes: dict[str, Any]) -> dict[str, Any]:
     """A copy of an object's attributes and, all the way down, of the containers in them."""
     seen: dict[int, _Copied] = {}
@@ -199,6 +214,8 @@ def _snapshot(attributes: dict[str, Any]) -> dict[str, Any]:
 def _copied(value: Any, seen: dict[int, _Copied]) -> Any:
     if not isinstance(value, dict | list | set):
         return value
+    if not value:  # most of a module's own are
+        return _Empty(value)
     copied = seen.get(id(value))
     if copied is None:
         copied = seen[id(value)] = _Copied(value)
@@ -222,7 +239,7 @@ def _fill(container: Any, contents: Any) -> None:
 
 
 def _original(value: Any) -> Any:
-    return value.put_back() if isinstance(value, _Copied) else value
+    return value.put_back() if isinstance(value, _Copied | _Empty) else value
 
 
 def _put_back(attributes: dict[Any, Any], saved: dict[Any, Any]) -> None:

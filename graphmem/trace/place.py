@@ -24,7 +24,11 @@ _NN_MODULES = f"{Path(_TORCH, 'nn', 'modules')}{os.sep}"
 _NN_PLUMBING = f"{_NN_MODULES}module.py"
 _OPTIM = f"{Path(_TORCH, 'optim')}{os.sep}"
 _USER, _NN, _INTERNAL, _END = 0, 1, 2, 3
-_OUTSIDE = tuple(f"{_OURS}{Path('trace', name)}" for name in ("step.py", "run.py"))
+# Of an ONNX model the node says where an operation is from; a rule of the user's own is inside.
+_OUTSIDE = tuple(
+    f"{_OURS}{Path(*parts)}"
+    for parts in (("trace", "step.py"), ("trace", "run.py"), ("sources", "onnx", "module.py"))
+)
 _NO_SEQUENCE = 2**63  # AccumulateGrad has sequence number 2**64 - 1
 
 

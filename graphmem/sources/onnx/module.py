@@ -7,10 +7,12 @@ parameters; of several nodes that share one, each has the same parameter.
 
 from __future__ import annotations
 
+import gc
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,8 +47,21 @@ Missing = Callable[[Node], Registered | None]
 """What to run for a node without a rule."""
 
 
+_GIVEN = 0
+"""The source of an input that forward is given."""
+
+
+class _Plain(NamedTuple):
+    """The source of an input that is a weight and no tensor: strings."""
+
+    value: Any
+
+
 class OnnxNode(nn.Module):
     """One node. ``forward`` takes the inputs that are not its weights, and captured values.
+
+    ``_sources`` says of each input where it is from: the name of a weight here, ``_GIVEN``,
+    ``_Plain``, or None for one that is left out.
 
     Args:
         call: the node.
@@ -54,6 +69,11 @@ class OnnxNode(nn.Module):
         weights: weights by the position of the input that they are.
         bodies: its graphs, each with the names that it captures.
     """
+
+    _call: Call
+    _rule: Rule
+    _sources: tuple[str | int | _Plain | None, ...]
+    _captured: tuple[tuple[str, tuple[str, ...]], ...]
 
     def __init__(
         self,
@@ -63,18 +83,19 @@ class OnnxNode(nn.Module):
         bodies: Mapping[str, tuple[fx.GraphModule, tuple[str, ...]]],
     ) -> None:
         super().__init__()
-        self._call = call
-        self._rule: Rule | None = registered.function
-        self._places: dict[int, str] = {}
-        self._plain = {p: w for p, w in weights.items() if not isinstance(w, Tensor)}
         names = UniqueNames({*_OWN_NAMES, *bodies} if bodies else _OWN_NAMES)
-        for position, tensor in weights.items():
-            if isinstance(tensor, Tensor):
-                self._places[position] = self._hold(position, tensor, names)
-        self._captured: dict[str, tuple[str, ...]] = {}
-        for name, (body, captured) in bodies.items():
+        made: dict[str, Any] = {
+            "_call": call,
+            "_rule": registered.function,
+            "_sources": tuple(
+                self._source(name, weights[p], names) if p in weights else _GIVEN if name else None
+                for p, name in enumerate(call.node.inputs)
+            ),
+            "_captured": tuple((name, captured) for name, (_, captured) in bodies.items()),
+        }
+        self.__dict__.update(made)  # a module's own __setattr__ takes half the time of a build
+        for name, (body, _) in bodies.items():
             self.add_module(name, body)
-            self._captured[name] = captured
 
     @property
     def node(self) -> Node:
@@ -87,46 +108,50 @@ class OnnxNode(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         # Many rules are made in a function, which can't be pickled: they are looked up again.
         found = _rule_of(self._call.node)
-        kept = self._rule if found is None or found.function is not self._rule else None
-        return {**self.__dict__, "_rule": kept}
+        if found is None or found.function is not self._rule:
+            return self.__dict__
+        return {name: value for name, value in self.__dict__.items() if name != "_rule"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        if self._rule is None:
+        if "_rule" not in state:
             found = _rule_of(self._call.node)
             if found is None:
                 raise ModelLoadError(f"node {self._call.node.label}: the operator has no rule here")
-            self._rule = found.function
+            self.__dict__["_rule"] = found.function
 
-    def _hold(self, position: int, tensor: Tensor, names: UniqueNames) -> str:
-        name = names.of(identifier(self._call.node.inputs[position].rpartition(".")[2]))
-        if isinstance(tensor, nn.Parameter):
-            self.register_parameter(name, tensor)
+    def _source(self, given: str, value: Any, names: UniqueNames) -> str | _Plain:
+        """Hold a weight; gives the name that it has here."""
+        if not isinstance(value, Tensor):
+            return _Plain(value)
+        name = names.of(identifier(given.rpartition(".")[2]))
+        if isinstance(value, nn.Parameter):
+            self._parameters[name] = value
         else:
-            self.register_buffer(name, tensor)
+            self._buffers[name] = value
         return name
 
     def forward(self, *given: Any) -> Any:
         """Run the rule: its output, or a tuple of its outputs."""
-        node = self._call.node
         rest = iter(given)
-        inputs = [self._input(p, name, rest) for p, name in enumerate(node.inputs)]
+        inputs = [self._input(source, rest) for source in self._sources]
         while inputs and inputs[-1] is None:
             inputs.pop()
-        bound = {name: self._bound(name, rest) for name in self._captured}
-        call = replace(self._call, bodies=bound, training=self.training)
-        assert self._rule is not None
+        call = self._call
+        if self._captured or self.training != call.training:
+            bound = {name: self._bound(name, len(n), rest) for name, n in self._captured}
+            call = replace(call, bodies=bound, training=self.training)
         return self._rule(call, *inputs)
 
-    def _input(self, position: int, name: str, rest: Any) -> Any:
-        if not name:
-            return None
-        if position in self._places:
-            return getattr(self, self._places[position])
-        return self._plain[position] if position in self._plain else next(rest)
+    def _input(self, source: str | int | _Plain | None, rest: Iterator[Any]) -> Any:
+        if isinstance(source, str):
+            return getattr(self, source)
+        if isinstance(source, _Plain):
+            return source.value
+        return None if source is None else next(rest)
 
-    def _bound(self, name: str, rest: Any) -> Body:
-        outside = [next(rest) for _ in self._captured[name]]
+    def _bound(self, name: str, captured: int, rest: Iterator[Any]) -> Body:
+        outside = [next(rest) for _ in range(captured)]
         body = getattr(self, name)
 
         def run(*inputs: Any) -> tuple[Any, ...]:
@@ -141,7 +166,7 @@ def _rule_of(node: Node) -> Registered | None:
     return user_rule(node) or find_rule(node)
 
 
-_OWN_NAMES = MODULE_NAMES | {"_call", "_rule", "_places", "_plain", "_captured"} | {*vars(OnnxNode)}
+_OWN_NAMES = MODULE_NAMES | {"_call", "_rule", "_sources", "_captured"} | {*vars(OnnxNode)}
 
 
 def build_module(model: Model, *, weights: bool, missing: Missing | None = None) -> fx.GraphModule:
@@ -154,7 +179,21 @@ def build_module(model: Model, *, weights: bool, missing: Missing | None = None)
     Raises:
         ModelLoadError: an operator has no rule, or an input is defined nowhere.
     """
-    return _Builder(model.path, weights, missing or (lambda node: None)).module(model.graph, {})
+    builder = _Builder(model.path, weights, missing or (lambda node: None))
+    with _collector_off():
+        return builder.module(model.graph, {})
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Python's collector looks at all that is being built again and again, and frees none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Builder:

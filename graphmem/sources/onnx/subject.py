@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
+import torch
 from torch import fx
 
 from graphmem.errors import InputError
@@ -55,7 +55,9 @@ def recipe(path: str, asked: InputRequest) -> Recipe:
 
     def build(weights: bool) -> Built:
         missing = Assumed(arguments.sizes)
-        module: Any = build_module(model, weights=weights, missing=missing)
+        # Where each tensor lies is said already: what a constructor is watched with only costs.
+        with torch._C.DisableTorchFunction():
+            module = build_module(model, weights=weights, missing=missing)
         return module, ModelInputs(arguments.args)
 
     return Recipe(
