@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -90,11 +92,11 @@ def test_a_part_of_a_split_is_smaller_where_they_cannot_be_equal() -> None:
 
 @pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 5), (1, 1, 5, 4)])
-@pytest.mark.parametrize("dtype", [np.float32, np.int64])
-def test_padding_is_numpys(mode: str, shape: tuple[int, ...], dtype: type) -> None:
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.INT64])
+def test_padding_is_numpys(mode: str, shape: tuple[int, ...], kind: int) -> None:
     """Of floats of images by torch's own kernels, of all others by indices."""
-    x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-    kind = {np.float32: TensorProto.FLOAT, np.int64: TensorProto.INT64}[dtype]
+    x = np.arange(math.prod(shape)).reshape(shape)
+    x = x.astype(helper.tensor_dtype_to_np_dtype(kind))
     pads = [0] * (len(shape) - 1) + [2] + [0] * (len(shape) - 1) + [3]
     node = helper.make_node("Pad", ["x", "pads"], ["y"], mode=mode)
     graph = helper.make_graph(
@@ -165,4 +167,11 @@ def test_sizes_are_known_in_a_trace(shape: str) -> None:
     report = analysis(_VIEW, graphmem.spec(shape))
     n, c, h, w = map(int, shape.split("x"))
     assert sizes(report)["Relu"] == n * c * w * h * 4
+    assert notes(report) == {}
+
+
+def test_a_triangle_of_an_unknown_diagonal_has_the_size_of_all() -> None:
+    text = "g (float[8,8] x, int64[1] k) => (y) { y = Trilu(x, k) }"
+    report = analysis(text, graphmem.spec("8x8"), graphmem.spec("1:int64"))
+    assert sizes(report)["Trilu"] == 256
     assert notes(report) == {}

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmem.errors import ModelLoadError
+from graphmem.sources.onnx import bounds
 from graphmem.sources.onnx.element_types import ElementType
 from graphmem.sources.onnx.model import Array
 from graphmem.sources.onnx.module import as_tensor
@@ -74,8 +75,11 @@ def one_hot(call: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tenso
 
 @rule("Trilu", since=14)
 def trilu(call: Call, x: Tensor, k: Tensor | None = None) -> Tensor:
-    """The upper or lower triangle of the last two dimensions, zeros elsewhere."""
-    diagonal = 0 if k is None else integer(k)
+    """The upper or lower triangle of the last two dimensions, zeros elsewhere.
+
+    In an analysis that does not know k it is 0: all need the same memory.
+    """
+    diagonal = 0 if k is None or not bounds.is_known(k) else integer(k)
     return torch.triu(x, diagonal) if call.integer("upper", 1) else torch.tril(x, diagonal)
 
 

@@ -81,7 +81,8 @@ def gather(call: Call, x: Tensor, indices: Tensor) -> Tensor:
         return F.embedding(indices, x)
     if indices.dim() == 0 and bounds.is_known(indices):
         return x.select(axis, integers(indices)[0])
-    return x[(*(slice(None),) * axis, indices)]
+    where: list[slice | Tensor] = [slice(None)] * axis
+    return x[(*where, indices)]
 
 
 def _is_embedding(x: Tensor) -> bool:

@@ -27,7 +27,8 @@ def post_transform(scores: Tensor, kind: str) -> Tensor:
     if kind == "SOFTMAX":
         return torch.softmax(scores, -1)
     if kind == "PROBIT":
-        return torch.special.ndtri(scores)
+        made: Tensor = torch.special.ndtri(scores)
+        return made
     if kind != "SOFTMAX_ZERO":
         return scores
     largest = scores.amax(-1, keepdim=True)

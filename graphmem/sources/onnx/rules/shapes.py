@@ -206,7 +206,7 @@ def space_to_depth(call: Call, x: Tensor) -> Tensor:
 @rule("Col2Im", since=18)
 def col2im(call: Call, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     """Blocks [N, C*prod(block), L] as an image [N, C, *image]; where they overlap they add up."""
-    image_shape, block_shape = integers(image), integers(block)
+    image_shape, block_shape = tuple(integers(image)), tuple(integers(block))
     rank = len(image_shape)
     strides = call.integers("strides", (1,) * rank)
     dilations = call.integers("dilations", (1,) * rank)
@@ -226,7 +226,10 @@ def col2im(call: Call, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
 
 
 def _block_places(
-    padded: list[int], block: list[int], strides: tuple[int, ...], dilations: tuple[int, ...]
+    padded: list[int],
+    block: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
 ) -> Tensor:
     """Where in the flat padded image each element lies, by element of the block, then block."""
     places = torch.zeros(1, 1, dtype=torch.int64)
