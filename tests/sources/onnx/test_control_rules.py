@@ -9,7 +9,7 @@ from torch import Tensor
 import graphmem
 from graphmem.errors import ModelLoadError, UsageError, ValueNeededError
 from tests.sources.onnx import backend
-from tests.sources.onnx.graphs import analysis, compute, node_tests, notes, sizes
+from tests.sources.onnx.text_graphs import analysis, compute, node_tests, notes, sizes
 
 _OPERATORS = ("If", "Loop", "Scan", "SequenceMap", "SequenceEmpty", "SequenceLength")
 

@@ -9,7 +9,7 @@ import torch
 import graphmem
 from graphmem.errors import ValueNeededError
 from tests.sources.onnx import backend
-from tests.sources.onnx.graphs import analysis, compute, module, node_tests, notes, sizes
+from tests.sources.onnx.text_graphs import analysis, compute, module, node_tests, notes, sizes
 
 _OPERATORS = (
     *("Slice", "Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND"),

@@ -13,6 +13,7 @@ from graphmem.errors import InputError
 from graphmem.sources.onnx import rules as _rules  # registers them
 from graphmem.sources.onnx.module import build_module
 from graphmem.sources.onnx.read import as_model
+from graphmem.sources.onnx.rules.ml_models import post_transform
 from tests.sources.onnx import backend
 
 assert _rules
@@ -390,3 +391,9 @@ def test_a_value_of_no_category_is_an_error_where_the_file_says_so() -> None:
     model = _model("OneHotEncoder", [np.array([[1, 9]])], 1, 1, cats_int64s=[1, 2], zeros=0)
     with pytest.raises(InputError, match="of no category"):
         _run(model, [np.array([[1, 9]])])
+
+
+def test_probit_is_the_quantile_of_the_normal_distribution() -> None:
+    """The middle is 0, and 97.5 % lie below 1.959964."""
+    made = post_transform(torch.tensor([[0.5, 0.975]], dtype=torch.float64), "PROBIT")
+    np.testing.assert_allclose(made, [[0.0, 1.959964]], atol=1e-6)

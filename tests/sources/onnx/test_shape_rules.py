@@ -15,7 +15,7 @@ from graphmem.sources.onnx.module import build_module
 from graphmem.sources.onnx.read import as_model
 from graphmem.sources.onnx.rules.shapes import target_shape
 from tests.sources.onnx import backend
-from tests.sources.onnx.graphs import analysis, compute, node_tests, notes, sizes
+from tests.sources.onnx.text_graphs import analysis, compute, node_tests, notes, sizes
 
 _OPERATORS = (
     *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Shape", "Size", "Concat"),
