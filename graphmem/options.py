@@ -37,6 +37,7 @@ class Target(StrEnum):
 
     CUDA = "cuda"
     CPU = "cpu"
+    ONNXRUNTIME = "onnxruntime"
 
 
 @dataclass(frozen=True, slots=True)

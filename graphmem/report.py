@@ -241,6 +241,36 @@ class Fits(Mapping[str, Fit]):
         return f"Fits({self._known!r})"
 
 
+@dataclass(frozen=True, slots=True)
+class ArenaRun:
+    """The peaks of ONNX Runtime's arena over the kernels of a run, as its profile tells them.
+
+    ``node`` and ``op`` are the kernel with the most bytes in use.
+    """
+
+    requested_peak_bytes: int
+    in_use_peak_bytes: int
+    arena_bytes: int
+    node: str
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """ONNX Runtime's arena: the first run, and those after it with the same input sizes.
+
+    ``outputs_bytes`` is the sum of all nodes' outputs, ``resting_bytes`` what the session holds
+    in the arena before it runs, ``best_bytes`` that and the smallest block that was found for
+    all buffers of the first run, each from the node that makes it to the last that reads it.
+    """
+
+    first_run: ArenaRun
+    later_runs: ArenaRun
+    outputs_bytes: int
+    resting_bytes: int
+    best_bytes: int
+
+
 @dataclass(frozen=True)
 class Report:
     """The answer of ``graphmem.analyze``.
@@ -267,6 +297,7 @@ class Report:
     timeline: tuple[TimelinePoint, ...] | None = None
     fits: Fits = field(default_factory=Fits)
     kernels: tuple[Kernel, ...] = ()
+    arena: Arena | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, schema ``graphmem.report/1``."""
@@ -292,6 +323,8 @@ class Report:
             "kernels": [asdict(kernel) for kernel in self.kernels],
             "unknown": [asdict(item) for item in self.unknown],
         }
+        if self.arena is not None:
+            result["arena"] = asdict(self.arena)
         if self.timeline is not None:
             result["timeline"] = [asdict(point) for point in self.timeline]
         plain: dict[str, Any] = json.loads(json.dumps(result))

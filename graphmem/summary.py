@@ -41,14 +41,17 @@ def summarize(
     created_from: Mapping[str, Any],
     torch_version: str,
     timeline: bool = False,
+    placement: Placement | None = None,
 ) -> Report:
     """The report on a schedule.
 
     Args:
         created_from: the options as the report shows them.
         timeline: list every operation with its live bytes.
+        placement: the blocks that another allocator than the target's hands out.
     """
-    return _Summary(schedule, options).report(subject, created_from, torch_version, timeline)
+    summary = _Summary(schedule, options, placement)
+    return summary.report(subject, created_from, torch_version, timeline)
 
 
 _PER_PARAMETER = (Category.GRADIENTS, Category.OPTIMIZER_STATES)
@@ -57,12 +60,15 @@ _PER_PARAMETER = (Category.GRADIENTS, Category.OPTIMIZER_STATES)
 class _Summary:
     """The numbers that several parts of a report share."""
 
-    def __init__(self, schedule: Schedule, options: Options) -> None:
+    def __init__(
+        self, schedule: Schedule, options: Options, placement: Placement | None = None
+    ) -> None:
         self.schedule = schedule
         self.options = options
-        self.is_placed = options.target is Target.CUDA
-        self.gpu = gpu_of(options) if self.is_placed and options.device is not None else None
-        self.placement = _placement(schedule, options)
+        self.is_on_gpu = options.target is Target.CUDA
+        self.is_placed = self.is_on_gpu or placement is not None
+        self.gpu = gpu_of(options) if self.is_on_gpu and options.device is not None else None
+        self.placement = placement or _placement(schedule, options)
         scratch = self.placement.scratch_bytes
         self.live = liveness.measure(schedule, self.size, scratch=scratch)
         self.best = liveness.measure(schedule, self.size, Lifetimes.LAST_USE, scratch)
@@ -111,7 +117,7 @@ class _Summary:
 
     def fits(self) -> Fits:
         """The answer for the GPU that was named, and how to have others."""
-        ask = partial(ask_fit, self.schedule, self.options) if self.is_placed else None
+        ask = partial(ask_fit, self.schedule, self.options) if self.is_on_gpu else None
         if self.gpu is None:
             return Fits(ask=ask)
         same = None if self.options.headroom else self.placement  # which leaves none out

@@ -24,7 +24,7 @@ ROOT = Path(graphmem.__file__).resolve().parent
 
 EVERYBODY = frozenset({"errors", "options", "as_text"})
 _DATA = frozenset({"devices", "schedule", "liveness", "allocator", "report", "fits", "summary"})
-_TORCH = frozenset({"sources", "targets", "trace", "analysis", "measure"})
+_TORCH = frozenset({"sources", "targets", "trace", "analysis", "measure", "serving"})
 
 ARROWS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
@@ -34,17 +34,19 @@ ARROWS: dict[str, frozenset[str]] = {
     "schedule": frozenset(),
     "liveness": frozenset({"schedule"}),
     "allocator": frozenset({"schedule", "liveness"}),
+    "ort": frozenset({"allocator"}),
     "snapshots": frozenset({"allocator"}),
     "report": frozenset(),
     "fits": frozenset({"devices", "schedule", "allocator", "report"}),
     "summary": frozenset({"devices", "schedule", "liveness", "allocator", "report", "fits"}),
     "render": frozenset({"report"}),
-    "sources": frozenset({"schedule"}),
+    "sources": frozenset({"schedule", "ort"}),
     "targets": frozenset({"devices", "schedule"}),
     "trace": frozenset({"devices", "schedule", "report", "sources", "targets"}),
+    "serving": _DATA | {"ort", "sources", "trace"},
     "analysis": _DATA | {"sources", "targets", "trace"},
-    "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots"},
-    "commands": _DATA | _TORCH | {"render", "snapshots"},
+    "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},
+    "commands": _DATA | _TORCH | {"render", "snapshots", "ort"},
     "cli": frozenset({"commands"}),
     "__main__": frozenset({"cli"}),
 }
@@ -53,9 +55,9 @@ ARROWS: dict[str, frozenset[str]] = {
 LATE = {("report", "render")}
 
 HEAVY = {
-    "torch": ("sources/*", "targets/*", "trace/*", "measure/*", "analysis.py"),
-    "onnx": ("sources/onnx*",),
-    "onnxruntime": ("measure/*",),
+    "torch": ("sources/*", "targets/*", "trace/*", "measure/*", "serving/*", "analysis.py"),
+    "onnx": ("sources/onnx*", "serving/*"),
+    "onnxruntime": ("measure/*", "sources/onnx/runtime/*"),
     "transformers": ("sources/*",),
     "timm": ("sources/*",),
     "torchvision": ("sources/*",),

@@ -16,6 +16,7 @@ from graphmem.commands.arguments import (
     write,
 )
 from graphmem.commands.compare import add_compare, comparison_of, snapshot_of
+from graphmem.commands.serving import ONNXRUNTIME, add_serving, served, target_of
 from graphmem.errors import ExitCode, UsageError, ValueNeededError
 from graphmem.options import Options
 
@@ -32,7 +33,11 @@ class Analyze:
         """Add the command's arguments."""
         add_subject(parser)
         add_run(parser)
-        parser.add_argument("--target", default="cuda", help="cuda (default) or cpu")
+        parser.add_argument(
+            "--target",
+            help="cuda (default), cpu, or onnxruntime (default for inference of a model.onnx)",
+        )
+        add_serving(parser)
         group = add_output(parser, REPORT_KINDS)
         group.add_argument("--depth", type=int, metavar="N", help="depth of the layers' table")
         group.add_argument(
@@ -59,7 +64,9 @@ class Analyze:
     def _traced(self, arguments: argparse.Namespace) -> tuple[Report, Schedule]:
         from graphmem.sources import load_subject
 
-        options = options_of(arguments, arguments.target)
+        if target_of(arguments) == ONNXRUNTIME:
+            return served(arguments)
+        options = options_of(arguments, target_of(arguments))
         subject = load_subject(arguments.subject, request_of(arguments, options))
         try:
             return _analyzed(subject, options, arguments)

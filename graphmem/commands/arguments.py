@@ -33,8 +33,8 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]SHAPE[:DTYPE][=VALUE]",
         help="an input, such as 32x3x224x224 or mask=8x128:int64=1; may be repeated",
     )
-    group.add_argument("--batch", type=_positive, metavar="N", help="the batch size")
-    group.add_argument("--seq", type=_positive, metavar="N", help="the sequence length")
+    group.add_argument("--batch", type=positive, metavar="N", help="the batch size")
+    group.add_argument("--seq", type=positive, metavar="N", help="the sequence length")
     group.add_argument("--task", help="the head of a transformers model, such as causal-lm")
     group = parser.add_argument_group("inputs of model.onnx")
     group.add_argument(
@@ -45,14 +45,14 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
         help="a free dimension, such as batch=8; may be repeated",
     )
     group.add_argument(
-        "--default-dim", type=_positive, metavar="N", help="all free dimensions not given"
+        "--default-dim", type=positive, metavar="N", help="all free dimensions not given"
     )
     group.add_argument(
         "--rules", metavar="FILE.py", help="your own operators, by graphmem.onnx_rule"
     )
     group.add_argument(
         "--trip-count",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="how often a loop runs whose count depends on data",
     )
@@ -78,7 +78,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="with bf16 or fp16: the optimizer works on fp32 copies of the parameters",
     )
     group.add_argument(
-        "--accumulate", type=_positive, default=1, metavar="N", help="micro-batches per step (1)"
+        "--accumulate", type=positive, default=1, metavar="N", help="micro-batches per step (1)"
     )
     group.add_argument("--clip-grad-norm", type=float, metavar="NORM", help="clip gradients")
     group.add_argument(
@@ -87,7 +87,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="gradients between steps: set to none (default) or filled with zeros",
     )
-    group.add_argument("--steps", type=_positive, default=2, metavar="N", help="steps (2)")
+    group.add_argument("--steps", type=positive, default=2, metavar="N", help="steps (2)")
     group.add_argument(
         "--grad",
         default="no_grad",
@@ -111,7 +111,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """The whole number of 1 or more that an argument is."""
     value = int(text) if text.isdecimal() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")

@@ -362,7 +362,7 @@ class _Frame:
                 held.chunk.size,
                 held.born,
                 freed,
-                max(held.used, held.born),
+                max(held.used, held.born) if held.node else self.now - 1,
                 held.node.module if held.node else "",
                 held.node.op if held.node else "memory pattern",
                 is_output=held.is_output,

@@ -62,6 +62,7 @@ def facts(report: Report, mark: Mark = str) -> tuple[Fact, ...]:
         *_device(report, mark),
         *_fits(report, mark),
         *_steps(report),
+        *_arena(report, mark),
         *_kernels(report, mark),
         *_idle(report),
     )
@@ -150,6 +151,22 @@ def _steps(report: Report) -> Iterator[Fact]:
 def _step(step: Step, phases: list[tuple[str, int]]) -> str:
     text = ", ".join(f"{name} {format_bytes(size)}" for name, size in phases)
     return f"{format_bytes(step.allocated_bytes)}" + (f" ({text})" if text else "")
+
+
+def _arena(report: Report, mark: Mark) -> Iterator[Fact]:
+    """ONNX Runtime's arena: the first run, later ones, and what would be enough."""
+    arena = report.arena
+    if arena is None:
+        return
+    for label, run in (("First run", arena.first_run), ("Later", arena.later_runs)):
+        sizes = (
+            f"{format_bytes(run.requested_peak_bytes)} requested",
+            f"{format_bytes(run.in_use_peak_bytes)} in use",
+            f"{format_bytes(run.arena_bytes)} held by the arena",
+        )
+        yield label, f"{', '.join(sizes)}, at {origin(run.op, run.node, None, mark)}"
+    outputs, best = map(format_bytes, (arena.outputs_bytes, arena.best_bytes))
+    yield "Arena", f"all outputs together {outputs}; {best} would do, buffers freed at last use"
 
 
 def _kernels(report: Report, mark: Mark) -> Iterator[Fact]:

@@ -36,13 +36,16 @@ class Assembled:
     """What a session runs, and what it holds before.
 
     ``held`` is what it takes of its arena; ``weights`` are all initializers, by name, and
-    ``dropped`` among them those that are packed and read by nothing else.
+    ``dropped`` among them those that are packed and read by nothing else. ``results`` are of
+    all values, ``readers`` the first node that reads a weight.
     """
 
     execution: Execution
     held: tuple[Held, ...]
     weights: Mapping[str, plain.Weight]
     dropped: frozenset[str]
+    results: Mapping[str, Result]
+    readers: Mapping[str, str]
 
     @property
     def setup(self) -> tuple[Setup, ...]:
@@ -76,6 +79,8 @@ def assemble(
         tuple(maker.setup),
         maker.weights,
         maker.dropped,
+        maker.results,
+        maker.readers,
     )
 
 
@@ -111,6 +116,8 @@ class _Assembler:
         self.threads = threads
         self.setup: list[Held] = []
         self.weights: dict[str, plain.Weight] = {}
+        self.results: dict[str, Result] = {}
+        self.readers: dict[str, str] = {}
         self.read: dict[str, int] = {}
         self.read_packed: dict[str, int] = {}
         self._graphs: dict[int, _Structure] = {}
@@ -134,6 +141,7 @@ class _Assembler:
         made, nodes, types = structure.graph, structure.nodes, structure.types
         results = {**outer.results, **{w: _of_weight(graph.weights[w]) for w in graph.weights}}
         results |= {name: _known(result, types.get(name)) for name, result in call.results.items()}
+        self.results |= results
         scope = _Scope(results, types, {**outer.weights, **graph.weights})
         plain_nodes = {n.outputs: n for n in graph.nodes}
         calls = {}
@@ -181,12 +189,13 @@ class _Assembler:
         for node in graph.nodes:
             self._pack(node, {p: visible[n] for p, n in enumerate(node.inputs) if n in visible})
         for node in graph.nodes:
-            for _, body in node.bodies():
+            for _, body in reversed([*node.bodies()]):  # as measured: else_branch comes last
                 self.keep(body, visible)
 
     def _pack(self, node: plain.Node, own: Mapping[int, plain.Weight]) -> None:
         for weight in own.values():
             self.read[weight.name] = self.read.get(weight.name, 0) + 1
+            self.readers.setdefault(weight.name, node.name)
         for position, made in packed(node, own).items():
             weight = own[position]
             made = self.repeats.marked(node, weight, made)
@@ -244,19 +253,16 @@ class _Assembler:
     def _key(
         self, proto: onnx.GraphProto, node: onnx.NodeProto | None, scope: _Scope
     ) -> int | None:
-        """The pattern's key; None where an input is no tensor or its rank is not known."""
+        """The pattern's key; None where an input is no tensor.
+
+        Source: ``SessionState::ResolveMemoryPatternFlag`` and ``NodeArg::HasTensorOrScalarShape``.
+        """
         initialized = {w.name for w in proto.initializer}
         names = [v.name for v in proto.input if v.name not in initialized]
-        types = {v.name: v.type for v in proto.input}
         if node is not None:
             names += _captured(proto)
-            types |= {n: scope.types[n] for n in captured(node) if n in scope.types}
-            if any(n not in types for n in captured(node)):
-                return None
             if any(n in self.dropped for n in names):  # what is packed is no tensor any more
                 return None
-        if any(not t.tensor_type.HasField("shape") for t in types.values()):
-            return None
         shapes = [scope.results.get(n, NOTHING).shape for n in names]
         known = [shape for shape in shapes if shape is not None]
         return pattern_key(known) if len(known) == len(shapes) else None

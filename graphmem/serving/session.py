@@ -1,0 +1,129 @@
+"""A session of ONNX Runtime for one model and one set of input sizes, simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphmem.errors import UsageError
+from graphmem.options import Options
+from graphmem.ort import Run, RunSettings, simulate
+from graphmem.report import InputInfo
+from graphmem.schedule import Unknown
+from graphmem.serving.assemble import Assembled, assemble
+from graphmem.serving.results import NOTHING, GraphCall, Result, describe, graph_call
+from graphmem.sources.inputs import InputRequest, InputSpec
+from graphmem.sources.onnx.arguments import Arguments, arguments_of
+from graphmem.sources.onnx.assumed import Assumed
+from graphmem.sources.onnx.bounds import Bounds, active
+from graphmem.sources.onnx.element_types import ElementType
+from graphmem.sources.onnx.model import Model
+from graphmem.sources.onnx.module import build_module
+from graphmem.sources.onnx.read import as_model, load_proto
+from graphmem.sources.onnx.runtime import optimize
+from graphmem.sources.onnx.user_rules import load_rules
+from graphmem.trace.observe import observe
+
+_NOT_INSTALLED = Unknown(
+    "what ONNX Runtime would make of the graph",
+    "the whole graph",
+    "the file as it is: the package onnxruntime is not installed here",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """How the model is served.
+
+    ``optimize``: the graph is the one that ONNX Runtime makes of the file. ``threads`` work on
+    one operator (``intra_op_num_threads``): some kernels have a buffer for each. ``runs`` with
+    the same inputs; from the second on there is a memory pattern.
+    """
+
+    optimize: bool = True
+    threads: int = 1
+    runs: int = 2
+    run: RunSettings = field(default_factory=RunSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A simulated session: what it holds, and its runs."""
+
+    path: str
+    assembled: Assembled
+    runs: tuple[Run, ...]
+    inputs: tuple[InputInfo, ...]
+    unknown: tuple[Unknown, ...]
+
+
+def serve(
+    path: str, request: InputRequest, options: Options, settings: ServeSettings | None = None
+) -> Served:
+    """Simulate a session of ONNX Runtime's CPU provider.
+
+    Raises:
+        ModelLoadError: the file is no model, or ONNX Runtime refuses it.
+        InputError: an input or a size is missing.
+        UsageError: the options are of something else than an inference.
+    """
+    settings = settings or ServeSettings()
+    _check(path, request, options)
+    if request.rules is not None:
+        load_rules(request.rules)
+    original = load_proto(path)
+    stated = as_model(original, path)
+    arguments = arguments_of(stated, request)
+    bounds = Bounds(options.trip_count)
+    can_optimize = settings.optimize and optimize.is_installed()
+    proto = optimize.optimized(path) if can_optimize else original
+    model = as_model(proto, path) if can_optimize else stated
+    values = dict(zip((v.name for v in stated.graph.inputs), arguments.args, strict=True))
+    with active(bounds):
+        call = _run(model, values, arguments)
+    assembled = assemble(
+        proto, original, model, call, _results(model, values), threads=settings.threads
+    )
+    runs = simulate([assembled.execution] * settings.runs, settings.run, assembled.setup)
+    missing = (_NOT_INSTALLED,) if settings.optimize and not can_optimize else ()
+    return Served(
+        path, assembled, tuple(runs), _described(values), (*missing, *bounds.notes)
+    )
+
+
+def _check(path: str, request: InputRequest, options: Options) -> None:
+    if not path.lower().endswith(".onnx"):
+        raise UsageError(f"{path}: --target onnxruntime serves a model.onnx only")
+    if options.mode != "inference":
+        raise UsageError(f"{path}: ONNX Runtime serves; for --mode {options.mode} use --target cuda")
+    if options.precision is not None:
+        raise UsageError(
+            f"{path}: --precision {options.precision}: ONNX Runtime keeps the file's own types"
+        )
+
+
+def _run(model: Model, values: Mapping[str, Any], arguments: Arguments) -> GraphCall:
+    module = build_module(model, weights=False, missing=Assumed(arguments.sizes))
+    given = tuple(values[v.name] for v in model.graph.inputs)
+    return graph_call(observe(module, (given, {}), describe))
+
+
+def _results(model: Model, values: Mapping[str, Any]) -> dict[str, Result]:
+    return {v.name: _result(values[v.name]) for v in model.graph.inputs}
+
+
+def _result(value: Any) -> Result:
+    if isinstance(value, InputSpec):
+        return Result(value.shape, ElementType.of(value.dtype))
+    found = describe(value)
+    return found if isinstance(found, Result) else NOTHING
+
+
+def _described(values: Mapping[str, Any]) -> tuple[InputInfo, ...]:
+    found = {name: _result(value) for name, value in values.items()}
+    return tuple(
+        InputInfo(name, result.shape, result.element.name.lower())
+        for name, result in found.items()
+        if result.shape is not None and result.element is not None
+    )
