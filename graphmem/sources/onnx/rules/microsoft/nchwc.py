@@ -8,6 +8,8 @@ Source: onnxruntime/core/optimizer/nchwc_transformer.cc, onnxruntime/core/mlas/l
 
 from __future__ import annotations
 
+import platform
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,14 +22,20 @@ from graphmem.sources.onnx.rules.microsoft.of_onnx import onnx_rule
 NCHWC = "com.microsoft.nchwc"
 
 
-def block_size(channels: int) -> int:
-    """The block b of a file made on this kind of machine with so many (padded) channels.
+def own_block_size() -> int:
+    """The block that ONNX Runtime takes on this machine: 16 with AVX-512 and on Arm, else 8.
 
-    16 with AVX-512, else 8; a number of channels that 16 does not divide tells of 8.
-    Source: onnxruntime/core/mlas/lib/platform.cpp, NchwcBlockSize.
+    Source: onnxruntime/core/mlas/lib/platform.cpp, NchwcBlockSize, and mlasi.h.
     """
-    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return 16 if wide and channels % 16 == 0 else 8
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return 16
+    return 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
+
+
+def block_size(channels: int) -> int:
+    """The block of a file with so many (padded) channels: this machine's, if it divides them."""
+    own = own_block_size()
+    return own if channels % own == 0 else 8
 
 
 def plain_weight(w: Tensor) -> Tensor:
@@ -65,8 +73,7 @@ def pool(call: Call, x: Tensor) -> Tensor:
 def reorder_input(call: Call, x: Tensor) -> Tensor:
     """Pad the channels of [N, C, H, W] (or of [N, H, W, C]) to a multiple of the block."""
     first = channels_first(x) if call.integer("channels_last", 0) else x
-    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    padding = -first.shape[1] % (16 if wide else 8)
+    padding = -first.shape[1] % own_block_size()
     return F.pad(first, (0, 0, 0, 0, 0, padding)).contiguous()
 
 

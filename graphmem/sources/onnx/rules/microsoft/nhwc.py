@@ -57,19 +57,21 @@ def max_unpool(call: Call, x: Tensor, indices: Tensor, *shape: Tensor) -> Any:
 
 
 @rule("Resize", domain=INTERNAL)
-def resize(call: Call, x: Tensor, *rest: Tensor | None) -> Tensor:
-    """ONNX's Resize: region, scales and sizes are in the order of [N, ..., C]."""
-    given = [None if r is None else _first_in(r, x.dim()) for r in rest]
-    made = onnx_rule(call, "Resize", channels_first(x), *given, version=call.version)
+def resize(call: Call, x: Tensor, roi: Tensor | None = None, *sizes: Tensor | None) -> Tensor:
+    """ONNX's Resize: scales and sizes are in the order of [N, ..., C], the region is not.
+
+    Source: onnxruntime/core/optimizer/layout_transformation/layout_transformation.cc.
+    """
+    given = [None if s is None else _first_in(s, x.dim()) for s in sizes]
+    made = onnx_rule(call, "Resize", channels_first(x), roi, *given, version=call.version)
     return channels_last(made)
 
 
 def _first_in(values: Tensor, rank: int) -> Tensor:
-    """Numbers of each dimension, once or twice over, in the order of [N, C, ...]."""
-    if values.shape[0] % rank:
+    """A number for each dimension, in the order of [N, C, ...]."""
+    if values.shape[0] != rank:
         return values
-    order = torch.tensor([0, rank - 1, *range(1, rank - 1)])
-    return values.reshape(-1, rank)[:, order].reshape(-1)
+    return torch.cat((values[:1], values[-1:], values[1:-1]))
 
 
 @rule("NhwcConv", "NhwcFusedConv", domain=MICROSOFT)
