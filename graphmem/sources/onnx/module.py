@@ -12,6 +12,8 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,7 +163,14 @@ class OnnxNode(nn.Module):
         return run
 
 
+@cache
+def _with_rules() -> None:
+    """Register all rules; late, since some of them need this file."""
+    import_module("graphmem.sources.onnx.rules")
+
+
 def _rule_of(node: Node) -> Registered | None:
+    _with_rules()
 
     return user_rule(node) or find_rule(node)
 

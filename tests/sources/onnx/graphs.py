@@ -1,55 +1,50 @@
-"""Small models from ONNX's text format, run and analyzed."""
+"""Small ONNX models for tests, in a line or two."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import torch
-from onnx import parser
+import onnx
+from onnx import TensorProto, helper
 
-from graphmem import Report, analyze
-from graphmem.sources.onnx import rules as _rules  # registers them
-from graphmem.sources.onnx.module import build_module
-from graphmem.sources.onnx.read import as_model
-from tests.sources.onnx import backend
-
-assert _rules
+Shape = Sequence[int | str | None]
 
 
-def module(text: str, *, opset: int = 17, weights: bool = True) -> torch.fx.GraphModule:
-    """The graph ``g (...) => (...) {...}`` as a module."""
-    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
-    return build_module(as_model(proto, "graph.onnx"), weights=weights)
+def value(name: str, shape: Shape | None = ("n",), element: int = TensorProto.FLOAT) -> Any:
+    """A tensor input or output."""
+    return helper.make_tensor_value_info(name, element, shape)
 
 
-def compute(text: str, *inputs: Any, opset: int = 17) -> Any:
-    """What the graph gives for real inputs."""
-    return module(text, opset=opset)(*inputs)
+def graph(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[Any] = ("x",),
+    outputs: Sequence[Any] = ("y",),
+    weights: Sequence[onnx.TensorProto] = (),
+    **more: Any,
+) -> onnx.GraphProto:
+    """A graph; inputs and outputs that are names are vectors of ``n`` floats."""
+    ends = [[value(v) if isinstance(v, str) else v for v in side] for side in (inputs, outputs)]
+    return helper.make_graph(list(nodes), "g", *ends, list(weights), **more)
 
 
-def analysis(text: str, *inputs: Any, mode: str = "inference", **options: Any) -> Report:
-    """The report of the graph, whose large weights have no values."""
-    return analyze(module(text, weights=False), inputs, mode=mode, **options)
+def model(
+    nodes: Sequence[onnx.NodeProto], *args: Any, functions: Any = (), **more: Any
+) -> onnx.ModelProto:
+    """A model of opset 17."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    made = graph(nodes, *args, **more)
+    return helper.make_model(made, opset_imports=opsets, functions=list(functions), ir_version=10)
 
 
-def notes(report: Report) -> dict[str, str]:
-    """What the rules did not know, and what was assumed."""
-    return {
-        item.what: item.assumed for item in report.unknown if (item.where or "").startswith("node ")
-    }
+def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    """A node; names are given with spaces between."""
+    return helper.make_node(op, inputs.split(), outputs.split(), **attributes)
 
 
-def sizes(report: Report) -> dict[str, int]:
-    """The bytes that each module gives, by its name; "(top level)" is the graph."""
-    return {layer.module: layer.output_bytes for layer in report.layers}
-
-
-def node_tests(*operators: str) -> list[str]:
-    """The names of the node tests whose model has nodes of these operators and constants alone."""
-    own = {*operators, "Constant"}
-    return [
-        name
-        for name, case in backend.cases().items()
-        if (kinds := {node.op_type for node in case.model.graph.node}) <= own
-        and kinds != {"Constant"}
-    ]
+def write(folder: Path, proto: onnx.ModelProto, name: str = "model.onnx") -> str:
+    """Write a model into a folder; gives its path."""
+    path = folder / name
+    path.write_bytes(proto.SerializeToString())
+    return str(path)
