@@ -57,6 +57,7 @@ def solved(text: str, size: int, sizes: Mapping[str, int]) -> tuple[str, int] | 
 
     None where none or several are missing, or no whole size gives it (linear texts only).
     """
+    sizes = {name: known for name, known in sizes.items() if name != text}
     missing = [name for name in names_in(text) if name not in sizes]
     if len(missing) != 1 or not is_expression(text):
         return None
