@@ -49,13 +49,14 @@ class ServeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A simulated session: what it holds, and its runs."""
+    """A simulated session: what it holds, and its runs; ``values`` are the inputs by name."""
 
     path: str
     assembled: Assembled
     runs: tuple[Run, ...]
     inputs: tuple[InputInfo, ...]
     unknown: tuple[Unknown, ...]
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def serve(
@@ -87,9 +88,8 @@ def serve(
     )
     runs = simulate([assembled.execution] * settings.runs, settings.run, assembled.setup)
     missing = (_NOT_INSTALLED,) if settings.optimize and not can_optimize else ()
-    return Served(
-        path, assembled, tuple(runs), _described(values), (*missing, *bounds.notes)
-    )
+    unknown = (*missing, *bounds.notes)
+    return Served(path, assembled, tuple(runs), _described(values), unknown, values)
 
 
 def _check(path: str, request: InputRequest, options: Options) -> None:
