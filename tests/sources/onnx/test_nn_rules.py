@@ -91,7 +91,7 @@ def _module(op: str, version: int, weights: dict[str, Any], **attributes: Any) -
     node = helper.make_node(op, names, [f"y{i}" for i in range(outputs)], **attributes)
     held = [numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items() if w is not None]
     value = helper.make_empty_tensor_value_info
-    graph = helper.make_graph([node], "g", [value("x")], [value("y0")], held)
+    graph = helper.make_graph([node], "g", [value("x")], [*map(value, node.output)], held)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
     return build_module(as_model(model, "m.onnx"), weights=True)
 
@@ -202,7 +202,7 @@ def test_a_recurrent_layer_is_torchs_own() -> None:
     torch.manual_seed(0)
     layer = torch.nn.LSTM(3, 4)
 
-    def onnx_order(weight: Tensor) -> np.ndarray[Any, Any]:
+    def onnx_order(weight: Any) -> np.ndarray[Any, Any]:
         i, f, g, o = weight.detach().chunk(4)
         return torch.cat([i, o, f, g]).unsqueeze(0).numpy()
 
@@ -239,3 +239,78 @@ def test_gradient_nodes_are_refused() -> None:
     assert found is not None
     with pytest.raises(UnsupportedOpError, match="asks for gradients of other nodes"):
         found.function(Call(node), torch.ones(1))
+
+
+@pytest.mark.parametrize("version", [1, 6])
+def test_a_batch_norm_before_opset_7_is_told_when_it_is_tested(version: int) -> None:
+    weights = {"w": np.ones(3), "b": np.zeros(3), "mean": np.zeros(3), "var": np.ones(3)}
+    x = torch.from_numpy(_doubles(8, 3)) + 5
+    tested = _module("BatchNormalization", version, weights, is_test=1).eval()
+    assert tested(x).mean() > 4
+    trained = _module("BatchNormalization", version, weights).eval()
+    assert trained(x).mean().abs() < 1e-6
+
+
+def test_a_batch_norm_that_is_not_spatial_has_statistics_of_each_element() -> None:
+    statistics = {"mean": _doubles(2, 3), "var": np.full((2, 3), 4.0)}
+    weights = {"w": np.ones((2, 3)), "b": np.zeros((2, 3)), **statistics}
+    module = _module("BatchNormalization", 7, weights, spatial=0, epsilon=0.0).eval()
+    x = torch.from_numpy(_doubles(5, 2, 3))
+    torch.testing.assert_close(module(x), (x - torch.from_numpy(statistics["mean"])) / 2)
+
+
+def test_running_statistics_are_outputs_of_training() -> None:
+    weights = {"w": np.ones(3), "b": np.zeros(3), "mean": np.zeros(3), "var": np.ones(3)}
+    settings = {"training_mode": 1, "momentum": 0.75, "outputs": 3}
+    x = torch.from_numpy(_doubles(8, 3))
+    _, mean, var = _module("BatchNormalization", 15, weights, **settings)(x)
+    torch.testing.assert_close(mean, 0.25 * x.mean(0))
+    torch.testing.assert_close(var, 0.75 + 0.25 * x.var(0, correction=0))
+
+
+def test_the_scales_of_the_first_upsampling_are_attributes() -> None:
+    module = _module("Upsample", 1, {}, height_scale=2.0, width_scale=1.5)
+    x = torch.arange(4.0).reshape(1, 1, 2, 2)
+    expected = torch.tensor([[0.0, 0, 1], [0, 0, 1], [2, 2, 3], [2, 2, 3]])
+    assert torch.equal(module(x), expected.reshape(1, 1, 4, 3))
+
+
+def test_an_old_dropout_keeps_a_mask_of_numbers() -> None:
+    x = torch.ones(4)
+    y, mask = _module("Dropout", 7, {}, outputs=2).eval()(x)
+    assert torch.equal(y, x)
+    assert mask.dtype is torch.float32
+    _, mask = _module("Dropout", 10, {}, outputs=2).eval()(x)
+    assert mask.dtype is torch.bool
+
+
+def test_a_pool_of_four_axes_is_refused() -> None:
+    module = _module("MaxPool", 12, {}, kernel_shape=[1] * 4)
+    with pytest.raises(
+        UnsupportedOpError, match="4 spatial axes, but torch has kernels for 1 to 3"
+    ):
+        module(torch.ones(1, 1, 2, 2, 2, 2))
+
+
+def test_regions_of_an_analysis_are_as_large_as_the_image() -> None:
+    weights = {"rois": np.zeros((5, 4), np.float32), "images": np.zeros(5, np.int64)}
+    module = _module("RoiAlign", 16, weights, output_height=2, output_width=2)
+    report = graphmem.analyze(module, torch.empty(1, 3, 16, 16, device="meta"), mode="inference")
+    assert "each is as large as the image" in str(report.unknown)
+
+
+def _first_cases() -> dict[str, str]:
+    return {op: next(of_operator(op)) for op in OPERATORS if op not in ("ImageDecoder", "Dropout")}
+
+
+@pytest.mark.parametrize(("op", "name"), _first_cases().items())
+def test_a_rule_is_analyzed_without_the_values_of_its_floats(op: str, name: str) -> None:
+    """Scales and thresholds, which decide sizes, have values; tables of numbers have none."""
+    case = cases()[name]
+    module = build_module(as_model(case.model, "m.onnx"), weights=True)
+    arrays = [numpy_helper.to_array(x) for x in case.data_sets[0][0]]
+    given = [torch.from_numpy(np.array(x)) for x in arrays]
+    decides = op in ("Resize", "Upsample")
+    inputs = [x if decides or x.dim() < 2 else x.to("meta") for x in given]
+    report = graphmem.analyze(module, tuple(inputs), mode="inference")
+    assert report.peak.requested_bytes > 0

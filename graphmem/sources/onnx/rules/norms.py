@@ -42,21 +42,21 @@ def _batch_norm(call: Call, inputs: tuple[Tensor, ...], *, of_batch: bool) -> An
     nn.BatchNorm does, whatever the file was exported for.
     """
     x, w, b, mean, var = inputs
-    shape = x.shape
+    shape, statistics = x.shape, mean.shape
     if call.integer("spatial", 1) == 0:  # of each element by itself, up to opset 8
         x, w, b, mean, var = x.flatten(1), *(t.flatten() for t in (w, b, mean, var))
     epsilon, momentum = call.number("epsilon", 1e-5), call.number("momentum", 0.9)
     if not of_batch:
-        y = F.batch_norm(x, mean, var, w, b, call.training, 1 - momentum, epsilon)
-        return (y.reshape(shape), *(None,) * (call.outputs - 1)) if call.outputs > 1 else y
-    y = F.batch_norm(x, None, None, w, b, True, 0.0, epsilon)
+        y = F.batch_norm(x, mean, var, w, b, call.training, 1 - momentum, epsilon).reshape(shape)
+        return (y, *(None,) * (call.outputs - 1)) if call.outputs > 1 else y
+    y = F.batch_norm(x, None, None, w, b, True, 0.0, epsilon).reshape(shape)
     if call.outputs == 1:
-        return y.reshape(shape)
+        return y
     axes = [axis for axis in range(x.dim()) if axis != 1]
     now, spread = x.detach().mean(axes), x.detach().var(axes, correction=0)
     running = (mean * momentum + now * (1 - momentum), var * momentum + spread * (1 - momentum))
-    results = (y.reshape(shape), *(s.to(mean.dtype) for s in running), now, spread)
-    return results[: call.outputs]
+    results = (s.to(mean.dtype).reshape(statistics) for s in (*running, now, spread))
+    return (y, *results)[: call.outputs]
 
 
 @rule("InstanceNormalization")

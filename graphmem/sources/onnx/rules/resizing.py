@@ -14,11 +14,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from graphmem.sources.onnx import values
+from graphmem.sources.onnx.model import Array
 from graphmem.sources.onnx.refusal import refused
 from graphmem.sources.onnx.registry import Call, rule
 
@@ -223,38 +225,38 @@ def _by_torch(
 
 def _weighted(x: Tensor, axis: int, plan: _Axis, kind: _Kind) -> Tensor:
     """An axis times the matrix [result, size] of how much each element counts."""
-    rows = [_row(at, plan, kind) for at in _positions(plan, kind)]
-    matrix = torch.tensor(rows, dtype=x.dtype, device=x.device).reshape(-1, plan.size)
+    matrix = torch.tensor(_matrix(plan, kind), dtype=x.dtype, device=x.device)
     return (x.movedim(axis, -1) @ matrix.T).movedim(-1, axis)
 
 
-def _row(at: float, plan: _Axis, kind: _Kind) -> list[float]:
-    """How much each element of an axis counts at a position; edges count for what is outside."""
+def _matrix(plan: _Axis, kind: _Kind) -> Array:
+    """How much each element counts at each position; edges count for what is outside."""
     reach, weigh = _filter(kind)
     scale = min(plan.scale, 1.0) if kind.antialias else 1.0
-    first = math.floor(at - reach / scale) + 1
-    last = math.ceil(at + reach / scale) - 1
-    taps = {i: weigh((i - at) * scale) for i in range(first, last + 1)}
+    at = np.array(_positions(plan, kind))[:, None]
+    taps = np.floor(at - reach / scale) + np.arange(1, math.ceil(2 * reach / scale) + 1)
+    weights = weigh(np.abs(taps - at) * scale)
     if kind.excludes:
-        taps = {i: weight for i, weight in taps.items() if 0 <= i < plan.size}
-    total = sum(taps.values()) if kind.excludes or kind.antialias else 1.0
-    row = [0.0] * plan.size
-    for i, weight in taps.items():
-        row[min(max(i, 0), plan.size - 1)] += weight / (total or 1.0)
-    return row
+        weights = np.where((taps >= 0) & (taps < plan.size), weights, 0.0)
+    if kind.excludes or kind.antialias:
+        totals = weights.sum(axis=1, keepdims=True)
+        weights = weights / np.where(totals == 0, 1.0, totals)
+    matrix = np.zeros((plan.result, plan.size))
+    columns = taps.clip(0, plan.size - 1).astype(np.int64)
+    np.add.at(matrix, (np.arange(plan.result)[:, None], columns), weights)
+    return matrix
 
 
-def _filter(kind: _Kind) -> tuple[float, Callable[[float], float]]:
+def _filter(kind: _Kind) -> tuple[float, Callable[[Array], Array]]:
     """How far an element counts, and how much at a distance."""
     if kind.mode == "linear":
-        return 1.0, lambda distance: max(1 - abs(distance), 0.0)
+        return 1.0, lambda d: (1 - d).clip(0.0)
     a = kind.cubic
 
-    def cubic(distance: float) -> float:
-        d = abs(distance)
-        if d <= 1:
-            return ((a + 2) * d - (a + 3)) * d * d + 1
-        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a if d < 2 else 0.0
+    def cubic(d: Array) -> Array:
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
     return 2.0, cubic
 
