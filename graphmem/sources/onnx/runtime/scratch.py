@@ -63,8 +63,10 @@ def _convolution(node: Node, shapes: Shapes) -> Scratch:
     """The working buffer of a convolution in fp32 of one to three dimensions.
 
     Input [N, C, ...], filter [M, C / group, ...]. Pointwise ones need none; one with more
-    filters than output positions expands its input as a whole, others piece by piece.
-    Source: ``MlasConvPrepare`` in onnxruntime/core/mlas/lib/convolve.cpp.
+    filters than output positions expands its input as a whole, others piece by piece: with a
+    buffer for each thread, which share the images and groups, or the positions of the only one.
+    Source: ``MlasConvPrepare`` in onnxruntime/core/mlas/lib/convolve.cpp, and measured with
+    ONNX Runtime 1.31.1 for several images and groups, on one thread and four.
     """
     given, weight, made = shapes.inputs[0], shapes.inputs[1], shapes.outputs[0]
     if given is None or weight is None or made is None or 0 in made:
@@ -79,12 +81,11 @@ def _convolution(node: Node, shapes: Shapes) -> Scratch:
         return NONE
     if filters > positions:
         return Scratch((4 * positions * depth,))
-    floats = _threads(filters * positions * depth, positions, shapes.threads) * _PER_THREAD
     calls = given[0] * group
-    if calls > 1:
-        each = max(positions * depth, filters * positions, _PER_THREAD)
-        floats = min(shapes.threads, calls) * each
-    return Scratch((4 * floats,))
+    threads = min(shapes.threads, calls)
+    if calls == 1:
+        threads = _threads(filters * positions * depth, positions, shapes.threads)
+    return Scratch((4 * threads * _PER_THREAD,))
 
 
 def _is_plain(node: Node) -> bool:
