@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from graphmem.sources.onnx.values import is_constant
 from graphmem.trace import known
 from graphmem.trace.hollow import hollow_storage, on_storage
 
@@ -81,12 +82,13 @@ class StandIns:
 
 
 def _keeps_values(tensor: Tensor) -> bool:
-    """Integer and boolean tensors decide branches and sizes; weights do not."""
-    if (
-        tensor.dtype.is_floating_point
-        or tensor.dtype.is_complex
-        or isinstance(tensor, nn.Parameter)
-    ):
+    """Integer and boolean tensors decide branches and sizes, as do an ONNX graph's constants.
+
+    Weights do not.
+    """
+    if isinstance(tensor, nn.Parameter):
+        return False
+    if (tensor.dtype.is_floating_point or tensor.dtype.is_complex) and not is_constant(tensor):
         return False
     return known.is_small(tensor) and tensor.device.type != "meta" and _has_data(tensor)
 

@@ -27,6 +27,7 @@ from graphmem.sources.onnx.names import UniqueNames, identifier
 from graphmem.sources.onnx.registry import Body, Call, Registered, Rule, find_rule
 from graphmem.sources.onnx.tree import MODULE_NAMES, ModuleTree
 from graphmem.sources.onnx.user_rules import user_rule
+from graphmem.sources.onnx.values import as_constant
 
 _SMALL = 1 << 12
 """Elements of a weight up to which its values are kept where weights are left out."""
@@ -75,7 +76,7 @@ class OnnxNode(nn.Module):
     _call: Call
     _rule: Rule
     _sources: tuple[str | int | _Plain | None, ...]
-    _captured: tuple[tuple[str, tuple[str, ...]], ...]
+    _bodies: tuple[tuple[str, str, int], ...]  # attribute, name here, how many values it captures
 
     def __init__(
         self,
@@ -85,7 +86,8 @@ class OnnxNode(nn.Module):
         bodies: Mapping[str, tuple[fx.GraphModule, tuple[str, ...]]],
     ) -> None:
         super().__init__()
-        names = UniqueNames({*_OWN_NAMES, *bodies} if bodies else _OWN_NAMES)
+        names = UniqueNames(_OWN_NAMES)
+        places = {name: names.of(identifier(name)) for name in bodies}
         made: dict[str, Any] = {
             "_call": call,
             "_rule": registered.function,
@@ -93,11 +95,11 @@ class OnnxNode(nn.Module):
                 self._source(name, weights[p], names) if p in weights else _GIVEN if name else None
                 for p, name in enumerate(call.node.inputs)
             ),
-            "_captured": tuple((name, captured) for name, (_, captured) in bodies.items()),
+            "_bodies": tuple((n, places[n], len(captured)) for n, (_, captured) in bodies.items()),
         }
         self.__dict__.update(made)  # a module's own __setattr__ takes half the time of a build
         for name, (body, _) in bodies.items():
-            self.add_module(name, body)
+            self.add_module(places[name], body)
 
     @property
     def node(self) -> Node:
@@ -140,8 +142,8 @@ class OnnxNode(nn.Module):
         while inputs and inputs[-1] is None:
             inputs.pop()
         call = self._call
-        if self._captured or self.training != call.training:
-            bound = {name: self._bound(name, len(n), rest) for name, n in self._captured}
+        if self._bodies or self.training != call.training:
+            bound = {name: self._bound(own, count, rest) for name, own, count in self._bodies}
             call = replace(call, bodies=bound, training=self.training)
         return self._rule(call, *inputs)
 
@@ -175,7 +177,7 @@ def _rule_of(node: Node) -> Registered | None:
     return user_rule(node) or find_rule(node)
 
 
-_OWN_NAMES = MODULE_NAMES | {"_call", "_rule", "_sources", "_captured"} | {*vars(OnnxNode)}
+_OWN_NAMES = MODULE_NAMES | {"_call", "_rule", "_sources", "_bodies"} | {*vars(OnnxNode)}
 
 
 def build_module(model: Model, *, weights: bool, missing: Missing | None = None) -> fx.GraphModule:
@@ -293,7 +295,7 @@ class _Builder:
             if array is None
             else as_tensor(array, weight.element)
         )
-        return nn.Parameter(tensor) if trained else tensor
+        return nn.Parameter(tensor) if trained else as_constant(tensor)
 
 
 def as_tensor(array: Array, element: ElementType) -> Tensor:

@@ -35,3 +35,20 @@ def is_present(value: Any) -> bool:
 def sizes(tensor: Tensor) -> Tensor:
     """A tensor's shape as a tensor [rank] int64."""
     return torch.tensor(tensor.shape, dtype=torch.int64)
+
+
+_MOST = 1 << 12
+"""Elements up to which a floating-point constant decides sizes: scales, factors, bounds of a
+range. What is larger is data of a model, whose values no size follows from.
+"""
+
+
+def as_constant(tensor: Tensor) -> Tensor:
+    """The tensor, marked as a constant of a graph: a trace keeps its values if it is small."""
+    vars(tensor)["onnx_constant"] = tensor.numel() <= _MOST
+    return tensor
+
+
+def is_constant(tensor: Tensor) -> bool:
+    """Whether a tensor is a small constant of a graph."""
+    return bool(vars(tensor).get("onnx_constant", False))

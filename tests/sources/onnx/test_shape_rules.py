@@ -175,3 +175,19 @@ def test_a_triangle_of_an_unknown_diagonal_has_the_size_of_all() -> None:
     report = analysis(text, graphmem.spec("8x8"), graphmem.spec("1:int64"))
     assert sizes(report)["Trilu"] == 256
     assert notes(report) == {}
+
+
+def test_sizes_that_constants_of_floats_scale_are_known_in_a_trace() -> None:
+    """Half the height, as an interpolation is exported: 3 rows of 5 floats."""
+    text = """g (float[h,w] x) => (y) <float half={0.5}, int64[1] zero={0}, int64[1] axis={0}> {
+        s = Shape<start=0, end=1>(x)
+        f = Cast<to=1>(s)
+        m = Mul(f, half)
+        d = Floor(m)
+        n = Cast<to=7>(d)
+        v = Slice(x, zero, n, axis)
+        y = Relu(v)
+    }"""
+    report = analysis(text, graphmem.spec("7x5"))
+    assert sizes(report)["Relu"] == 60
+    assert notes(report) == {}
