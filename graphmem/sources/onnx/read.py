@@ -42,6 +42,9 @@ _AI_ONNX = ("", "ai.onnx")
 _MOST_BYTES = (1 << 31) - 1
 """Of one protobuf message; source: protobuf's documentation, "Total Size of the Message"."""
 
+_FIRST_WITH_OPSETS = 3
+"""The first IR version whose models must name opsets; source: onnx.proto, ``opset_import``."""
+
 _MOST_NUMBERS = 1 << 24
 """Of a list in an attribute: as Python's numbers they take 0.5 GiB."""
 
@@ -114,6 +117,8 @@ def as_model(proto: onnx.ModelProto, path: str) -> Model:
     Raises:
         ModelLoadError: in one line, if it contradicts itself.
     """
+    if not proto.opset_import and proto.ir_version >= _FIRST_WITH_OPSETS:
+        raise ModelLoadError(f"{path}: it names no opset (opset_import): truncated or damaged")
     reader = _Reader(path, proto.functions)
     scope = Scope(_opsets(proto.opset_import))
     graph = reader.graph(proto.graph, scope)
