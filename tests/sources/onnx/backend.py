@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -51,7 +51,7 @@ def run_case(case: Any) -> str | None:
     try:
         module = build_module(as_model(case.model, f"{case.name}.onnx"), weights=True).eval()
         for inputs, outputs in case.data_sets:
-            given = [_as_torch(x, v) for x, v in zip(inputs, _inputs(case.model), strict=True)]
+            given = as_inputs(case.model, inputs)
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")
                 result = module(*given)
@@ -63,6 +63,11 @@ def run_case(case: Any) -> str | None:
     except Exception as error:
         return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     return None
+
+
+def as_inputs(proto: ModelProto, given: Iterable[Any]) -> list[Any]:
+    """A case's inputs as its module takes them."""
+    return [_as_torch(x, v) for x, v in zip(given, _inputs(proto), strict=True)]
 
 
 def _inputs(proto: ModelProto) -> tuple[Value, ...]:
