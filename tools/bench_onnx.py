@@ -60,7 +60,9 @@ def measure(path: str) -> dict[str, float]:
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         output = str(Path(folder) / "report.json")
-        code = graphmem.cli.main(["analyze", path, "--dim", "batch=8", "-o", output])
+        code = graphmem.cli.main(
+            ["analyze", path, "--dim", "batch=8", "--target", "cuda", "-o", output]
+        )
         assert code == 0, code
     seconds = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

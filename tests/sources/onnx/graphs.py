@@ -32,8 +32,8 @@ def graph(
 def model(
     nodes: Sequence[onnx.NodeProto], *args: Any, functions: Any = (), **more: Any
 ) -> onnx.ModelProto:
-    """A model of opset 17."""
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    """A model of opset 17, whose functions are of domain ``own``."""
+    opsets = [helper.make_opsetid(*o) for o in (("", 17), ("own", 1), ("com.acme", 1))]
     made = graph(nodes, *args, **more)
     return helper.make_model(made, opset_imports=opsets, functions=list(functions), ir_version=10)
 
