@@ -42,6 +42,19 @@ class StandIns:
             self._keep.append(tensor)
         return found
 
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether a tensor has a stand-in, or is one."""
+        return id(tensor) in self._tensors
+
+    def hollow(self, tensor: Tensor) -> Tensor:
+        """A stand-in of a tensor's data that requires a gradient as it does, and is not kept."""
+        with torch.no_grad():
+            return self._data(tensor).requires_grad_(tensor.requires_grad)
+
+    def stands_for_itself(self, tensor: Tensor) -> None:
+        """Take a tensor for its own stand-in."""
+        self._tensors[id(tensor)] = tensor
+
     def forget(self) -> None:
         """Let go of everything."""
         self._tensors.clear()

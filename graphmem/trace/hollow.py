@@ -36,10 +36,14 @@ def on_storage(
     dtype: torch.dtype,
     offset: int = 0,
 ) -> Tensor:
-    """A tensor on a storage; ``stride`` and ``offset`` count elements."""
+    """A tensor on a storage; ``stride`` and ``offset`` count elements.
+
+    One without bytes has nothing to guard: in-place kernels may run on it.
+    """
     tensor = torch.empty(0, dtype=dtype, device=_CPU)
     tensor.set_(storage, offset, size, stride)
-    torch._C._set_throw_on_mutable_data_ptr(tensor)
+    if storage.nbytes():
+        torch._C._set_throw_on_mutable_data_ptr(tensor)
     return tensor
 
 

@@ -157,6 +157,7 @@ def trace_callable(
         with explained(), session.active(), context, _bounded(session, options):
             for name, module in found.modules:
                 session.module(module, name if len(found.modules) > 1 else "")
+            session.leaves(found.tensors, found.optimizers)
             for optimizer in found.optimizers:
                 session.optimizer(optimizer)
             for name, tensor in found.tensors:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -30,6 +30,7 @@ from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
 from graphmem.trace.flatten import flatten_recurrent
 from graphmem.trace.gpu import gpu_noticed
 from graphmem.trace.hollow import is_hollow
+from graphmem.trace.leaves import Leaves
 from graphmem.trace.modules import ModuleCalls, category_of
 from graphmem.trace.recorder import Recorder
 from graphmem.trace.rng import states_recorded
@@ -62,6 +63,7 @@ class Session:
             self.recorder.ledger.note(unknown)
         self.modules = ModuleCalls(self.recorder)
         self.adoption = Adoption(StandIns(dtype))
+        self._leaves = Leaves(self.adoption.stand_ins)
         self._groups: list[tuple[dict[str, Any], Any]] = []
 
     # -- what stands in memory before the first operation
@@ -94,6 +96,25 @@ class Session:
             for tensor in known.tensors_in(state):
                 self.recorder.adopt(tensor, Category.OPTIMIZER_STATES, path, None)
 
+    def leaves(
+        self, tensors: Sequence[tuple[str, Tensor]], optimizers: Sequence[torch.optim.Optimizer]
+    ) -> None:
+        """Adopt the leaves among some tensors, and the optimized ones, that no module holds."""
+        names = {id(tensor): name for name, tensor in tensors}
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            for parameter in group["params"]:
+                self._leaf(parameter, names.get(id(parameter)), optimized=True)
+        for name, tensor in tensors:
+            self._leaf(tensor, name, optimized=False)
+
+    def _leaf(self, tensor: Tensor, name: str | None, *, optimized: bool) -> None:
+        with self.recorder.paused():
+            taken = self._leaves.take(tensor, optimized=optimized)
+        if taken:
+            self.recorder.adopt(tensor, Category.PARAMETERS, TOP_LEVEL, name)
+            if tensor.grad is not None:
+                self.recorder.adopt(tensor.grad, Category.GRADIENTS, TOP_LEVEL, None)
+
     def masters(self, copies: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Count fp32 copies of parameters as the optimizer's states, of the same modules."""
         parameters = self.recorder.places.parameters
@@ -121,6 +142,7 @@ class Session:
             stack.enter_context(collector_off())
             stack.callback(disarm_survivors)
             stack.callback(self.recorder.overwritten.put_back)
+            stack.callback(self._leaves.restore)
             stack.callback(self.adoption.restore)
             stack.callback(self._restore_groups)
             stack.enter_context(self._optimizer_hooks())

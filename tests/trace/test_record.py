@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -171,3 +174,58 @@ def test_what_stands_from_the_start_lies_as_module_to_moves_it() -> None:
     first = [storage.shape for storage in schedule.storages if storage.born == BEFORE]
     assert first == [tuple(shape) for shape in moved]
     assert first.index((8, 8)) < first.index((24, 8))  # out_proj, then the parent's in_proj
+
+
+def test_empty_tensors_are_written_in_place() -> None:
+    def step() -> None:
+        torch.empty(0).relu_().add_(1)
+        torch.empty(0, 8).mul_(2)[:, :4].zero_()
+
+    assert graphmem.record(step, target="cpu").peak.allocated_bytes == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_plain_tensor_is_trained_like_a_modules_parameter(device: str) -> None:
+    def peak(holder: Any) -> int:
+        optimizer = torch.optim.Adam([holder.weight])
+
+        def step() -> None:
+            optimizer.zero_grad()
+            (holder.weight * 2).sum().backward()
+            optimizer.step()
+
+        return graphmem.record(step, target="cpu").peak.requested_bytes
+
+    plain = torch.ones(4096, requires_grad=True, device=device)
+
+    assert peak(SimpleNamespace(weight=plain)) == peak(nn.Linear(4096, 1, bias=False))
+    assert (plain.device.type, plain.shape, plain.grad) == (device, (4096,), None)
+    assert device == "meta" or bool((plain == 1).all())
+
+
+@pytest.mark.parametrize("optimized", [True, False])
+def test_a_plain_tensor_is_as_it_was_though_the_step_keeps_its_graph(optimized: bool) -> None:
+    weight = torch.ones(8, requires_grad=True)
+    weight.grad = before = torch.full((8,), 3.0)
+    optimizer = torch.optim.SGD([weight] if optimized else [nn.Parameter(torch.zeros(1))], lr=1.0)
+    losses: list[Tensor] = []
+
+    def step() -> None:
+        losses.append((weight * 2).sum())
+        (weight * 2).sum().backward()
+        optimizer.step()
+
+    graphmem.record(step, target="cpu")
+
+    assert weight.tolist() == [1.0] * 8
+    assert weight.grad is before
+    assert before.tolist() == [3.0] * 8
+
+
+def test_a_leaf_on_meta_has_a_gradient() -> None:
+    leaf = torch.empty(128, device="meta", requires_grad=True)
+
+    report = graphmem.record(lambda: (leaf * 2).sum().backward(), target="cpu", steps=1)
+
+    assert report.peak.requested_bytes >= 2 * 128 * 4  # itself and its gradient
+    assert (leaf.device.type, leaf.grad) == ("meta", None)
