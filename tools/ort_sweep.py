@@ -47,7 +47,11 @@ def main() -> int:
     arguments = parser.parse_args()
     rows, close = [], 0
     with tempfile.TemporaryDirectory() as scratch:
-        files = [f for f in _files(arguments.folder, Path(scratch)) if not arguments.only or arguments.only in f.name]
+        files = [
+            f
+            for f in _files(arguments.folder, Path(scratch))
+            if not arguments.only or arguments.only in f.name
+        ]
         for file in files:
             found = _verified(file, arguments)
             rows += _rows(file.stem, found)
@@ -68,7 +72,9 @@ def _files(folder: Path, scratch: Path) -> list[Path]:
     return sorted(found, key=lambda file: file.name)
 
 
-def _verified(file: Path, arguments: argparse.Namespace) -> dict[str, dict[str, dict[str, int]]] | str:
+def _verified(
+    file: Path, arguments: argparse.Namespace
+) -> dict[str, dict[str, dict[str, int]]] | str:
     """The JSON of ``graphmem verify``, or the line that says why there is none."""
     sizes = SIZES.get(file.stem, ("--default-dim", arguments.default_dim))
     optimize = ["--no-ort-optimize"] if arguments.no_ort_optimize else []
@@ -87,7 +93,9 @@ def _rows(name: str, found: dict[str, dict[str, dict[str, int]]] | str) -> list[
         return [(name, found[:100])]
     rows = []
     for run in ("first_run", "later_runs"):
-        cells = [f"{found[side][run][peak]:,}" for peak in _PEAKS for side in ("predicted", "measured")]
+        cells = [
+            f"{found[side][run][peak]:,}" for peak in _PEAKS for side in ("predicted", "measured")
+        ]
         rows.append((name if run == "first_run" else "", run, *cells))
     return rows
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 class Ordered(NamedTuple):
     """A node: its index in ONNX Runtime's graph, the names that it reads, and those it gives."""
 
-    index: int
+    number: int
     reads: tuple[str, ...]
     gives: tuple[str, ...]
 
@@ -26,11 +26,11 @@ def execution_order(nodes: Sequence[Ordered]) -> list[int]:
     """The positions of nodes in ``nodes``, in the order in which they run."""
     made_by = {name: at for at, node in enumerate(nodes) for name in node.gives}
     needs = [
-        sorted({made_by[n] for n in node.reads if n in made_by}, key=lambda at: nodes[at].index)
+        sorted({made_by[n] for n in node.reads if n in made_by}, key=lambda at: nodes[at].number)
         for node in nodes
     ]
     read = {at for sources in needs for at in sources}
-    leaves = sorted(set(range(len(nodes))) - read, key=lambda at: nodes[at].index)
+    leaves = sorted(set(range(len(nodes))) - read, key=lambda at: nodes[at].number)
     order: list[int] = []
     seen: set[int] = set()
     stack = [(at, False) for at in leaves]

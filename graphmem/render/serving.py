@@ -44,9 +44,7 @@ def _peaks(verification: dict[str, Any], style: str) -> str:
 
 
 def _verdict(verification: dict[str, Any]) -> str:
-    differences = [
-        verification["difference"][key][name] for key in _RUNS for name in _NAMES
-    ]
+    differences = [verification["difference"][key][name] for key in _RUNS for name in _NAMES]
     if not any(differences):
         return "The prediction is exact."
     reasons = verification["explained"]

@@ -32,9 +32,7 @@ def report_on(
     weights = served.assembled.weights.values()
     count = sum(weight.numel for weight in weights)
     subject = Subject("onnx", served.path, count, 0, served.inputs)
-    report = summarize(
-        schedule, subject, options, created_from, torch_version, timeline, placement
-    )
+    report = summarize(schedule, subject, options, created_from, torch_version, timeline, placement)
     return replace(report, arena=arena_of(served)), schedule
 
 

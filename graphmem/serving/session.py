@@ -96,7 +96,9 @@ def _check(path: str, request: InputRequest, options: Options) -> None:
     if not path.lower().endswith(".onnx"):
         raise UsageError(f"{path}: --target onnxruntime serves a model.onnx only")
     if options.mode != "inference":
-        raise UsageError(f"{path}: ONNX Runtime serves; for --mode {options.mode} use --target cuda")
+        raise UsageError(
+            f"{path}: ONNX Runtime serves; for --mode {options.mode} use --target cuda"
+        )
     if options.precision is not None:
         raise UsageError(
             f"{path}: --precision {options.precision}: ONNX Runtime keeps the file's own types"

@@ -137,9 +137,7 @@ def test_a_limit_cuts_the_last_region_and_then_ends_it() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("strategy", ExtendStrategy)
-def test_chunks_never_overlap_and_bytes_are_conserved(
-    seed: int, strategy: ExtendStrategy
-) -> None:
+def test_chunks_never_overlap_and_bytes_are_conserved(seed: int, strategy: ExtendStrategy) -> None:
     draw = random.Random(seed)
     arena = Arena(ArenaSettings(strategy=strategy))
     alive: list[Chunk] = []
@@ -158,8 +156,9 @@ def test_chunks_never_overlap_and_bytes_are_conserved(
 def _check(arena: Arena, alive: list[Chunk]) -> None:
     seen = []
     for region in arena.regions:
-        at, chunk = region.address, region
-        before = None
+        at = region.address
+        chunk: Chunk | None = region
+        before: Chunk | None = None
         while chunk is not None:
             assert chunk.address == at
             assert chunk.preceding is before

@@ -27,7 +27,9 @@ def graph(
         assert found is not None, line
         made, op, read = found.groups()
         nodes.append(
-            Node(made, op, _names(read), _names(made), (), ALIASES.get(op, ()), IN_PLACE.get(op, ()))
+            Node(
+                made, op, _names(read), _names(made), (), ALIASES.get(op, ()), IN_PLACE.get(op, ())
+            )
         )
     names = {n for node in nodes for n in (*node.inputs, *node.outputs)}
     values = {n: Value(n, dims.get(n, (100,)), element_bytes.get(n, 4)) for n in names}

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx
 from onnx import TensorProto, TypeProto, shape_inference
 
-from graphmem.sources.onnx.runtime.optimize import bodies, captured
+from graphmem.sources.onnx.runtime.optimize import bodies
 
 Types = dict[str, TypeProto]
 
@@ -58,9 +58,7 @@ class Dims:
         self._versions = {o.domain: o.version for o in self._opsets} | self._versions
         self._ir_version = model.ir_version
 
-    def graph(
-        self, graph: onnx.GraphProto, outer: Mapping[str, TypeProto] | None = None
-    ) -> Types:
+    def graph(self, graph: onnx.GraphProto, outer: Mapping[str, TypeProto] | None = None) -> Types:
         """The types of a graph's own values, and of the outer ones that it may read."""
         types: Types = dict(outer or {})
         types |= {v.name: v.type for v in graph.input if v.type.WhichOneof("value")}
@@ -76,9 +74,7 @@ class Dims:
                     types[name] = found
         return types
 
-    def _constant(
-        self, node: onnx.NodeProto, types: Types, data: dict[str, TensorProto]
-    ) -> None:
+    def _constant(self, node: onnx.NodeProto, types: Types, data: dict[str, TensorProto]) -> None:
         for attribute in node.attribute:
             if attribute.name == "value":
                 data[node.output[0]] = attribute.t
@@ -91,7 +87,7 @@ class Dims:
             return _reordered(node, types)
         if node.op_type == "If" and not node.domain:
             branches = [self.graph(body, types) for body in bodies(node)]
-            ends = [[t.get(v.name) for v in b.output] for t, b in zip(branches, bodies(node))]
+            ends = [[t.get(v.name) for v in b.output] for t, b in zip(branches, bodies(node), strict=True)]
             return _of_either(node, ends)
         stand_in = _stand_in(node)
         if stand_in is None or bodies(node):
