@@ -24,7 +24,7 @@ OPSET = 17
 
 def one_node(
     op: str,
-    inputs: Sequence[Array | None],
+    inputs: Sequence[Any],
     outputs: int | Sequence[int] = 1,
     *,
     domain: str = MICROSOFT,
@@ -94,7 +94,7 @@ def by_translation(model: ModelProto, feeds: Mapping[str, Array]) -> list[Tensor
     return list(results)
 
 
-def feeds_of(model: ModelProto, inputs: Sequence[Array | None]) -> dict[str, Array]:
+def feeds_of(model: ModelProto, inputs: Sequence[Any]) -> dict[str, Array]:
     """The arrays for a model of one node."""
     names = {v.name for v in model.graph.input}
     return {f"x{n}": x for n, x in enumerate(inputs) if x is not None and f"x{n}" in names}
@@ -102,7 +102,7 @@ def feeds_of(model: ModelProto, inputs: Sequence[Array | None]) -> dict[str, Arr
 
 def check(
     op: str,
-    inputs: Sequence[Array | None],
+    inputs: Sequence[Any],
     outputs: int | Sequence[int] = 1,
     *,
     rtol: float = 1e-4,

@@ -159,7 +159,7 @@ def test_packed_projections() -> None:
 def test_one_token_of_self_attention_with_its_past() -> None:
     x, w, bias, past = numbers(B, 1, 8), numbers(8, 24), numbers(24), numbers(2, B, N, 6, H)
     length = torch.tensor([3], dtype=torch.int32)
-    shared = {"past_present_share_buffer": 1}
+    shared: dict[str, Any] = {"past_present_share_buffer": 1}
     y, present = run(
         *("DecoderMaskedSelfAttention", x, w, bias, None, past, None, length),
         outputs=2,
@@ -175,7 +175,7 @@ def test_one_token_of_self_attention_with_its_past() -> None:
 def test_queries_and_keys_are_normalized_before_they_are_grouped() -> None:
     q, k, v = numbers(B, S, 32), numbers(B, S, 16), numbers(B, S, 16)
     lengths = torch.tensor([3, 3], dtype=torch.int32), torch.tensor(4, dtype=torch.int32)
-    heads = {"num_heads": 4, "kv_num_heads": 2}
+    heads: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2}
     weight = numbers(8)
     nothing = [None] * 7
     made = run(
@@ -262,7 +262,7 @@ def test_a_product_with_an_activation() -> None:
 def test_a_transposed_weight_of_bitsandbytes() -> None:
     packed = torch.arange(96, dtype=torch.uint8)
     scales = numbers(12).abs()
-    sizes = {"K": 32, "N": 6, "block_size": 16, "quant_type": 1}
+    sizes: dict[str, Any] = {"K": 32, "N": 6, "block_size": 16, "quant_type": 1}
     weight = run("MatMulBnb4", torch.eye(32), packed, scales, **sizes).t()
     x = numbers(3, 6)
     same(run("MatMulBnb4", x, packed, scales, transB=0, **sizes), x @ weight)
@@ -334,11 +334,16 @@ def test_an_operator_with_channels_last_is_onnxs_between_two_layouts(
 def test_a_resize_with_channels_last_has_its_scales_in_that_order() -> None:
     x = numbers(2, 4, 3, 5)
     scales = np.array([1, 1, 2, 3], np.float32)
-    kind = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+    kind: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
     wanted = by_onnx("Resize", [x.numpy(), None, scales], nearest_mode="floor", **kind)
     last = torch.tensor([1.0, 2.0, 3.0, 1.0])
     image = x.movedim(1, -1)
-    settings = {"domain": "com.ms.internal.nhwc", "version": 13, "nearest_mode": "floor", **kind}
+    settings: dict[str, Any] = {
+        "domain": "com.ms.internal.nhwc",
+        "version": 13,
+        "nearest_mode": "floor",
+        **kind,
+    }
     made = run("Resize", image, None, last, **settings)
     np.testing.assert_array_equal(made.movedim(-1, 1), wanted)
 
@@ -347,9 +352,9 @@ def test_indices_of_an_unpooling_have_their_channels_last() -> None:
     x = numbers(1, 2, 4, 4)
     pooled, places = F.max_pool2d(x, 2, 2, return_indices=True)
     flat = places + 16 * torch.arange(2).reshape(1, 2, 1, 1)  # ONNX counts over channels, too
-    wanted = F.max_unpool2d(pooled, places, 2, 2)
+    wanted = F.max_unpool2d(pooled, places, [2, 2], [2, 2])
     given = pooled.movedim(1, -1), flat.movedim(1, -1)
-    settings = {"kernel_shape": (2, 2), "strides": (2, 2)}
+    settings: dict[str, Any] = {"kernel_shape": (2, 2), "strides": (2, 2)}
     made = run("MaxUnpool", *given, domain="com.ms.internal.nhwc", version=11, **settings)
     same(made.movedim(-1, 1), wanted)
 
@@ -359,7 +364,11 @@ def test_a_fused_convolution_with_channels_last() -> None:
     plain = F.conv2d(x.movedim(-1, 1), w, b).movedim(1, -1)
     same(run("NhwcConv", x, w, b), plain)
     same(run("NhwcFusedConv", x, w, b, z, activation="Relu"), (plain + z).relu())
-    settings = {"domain": "com.ms.internal.nhwc", "version": 11, "activation": "Relu"}
+    settings: dict[str, Any] = {
+        "domain": "com.ms.internal.nhwc",
+        "version": 11,
+        "activation": "Relu",
+    }
     same(run("Conv", x, w, b, **settings), plain.relu())
 
 
@@ -371,7 +380,7 @@ def test_a_quantized_transposed_convolution_with_channels_last() -> None:
     image = (x.float() - 7).movedim(-1, 1) * 0.5
     y = F.conv_transpose2d(image, w.float() * 0.5, bias * 0.25, stride=2)
     wanted = (torch.round(y / 8.0) + 7).clamp(0, 255).to(torch.uint8)
-    settings = {"domain": "com.ms.internal.nhwc", "strides": (2, 2)}
+    settings: dict[str, Any] = {"domain": "com.ms.internal.nhwc", "strides": (2, 2)}
     made = run(
         *("QLinearConvTranspose", x, scale, zero, w, scale, nil, scale * 16, zero, bias),
         **settings,
@@ -401,7 +410,7 @@ def test_filters_in_blocks_are_put_in_order(inputs: int) -> None:
 
 def test_a_value_in_blocks_is_padded_and_cut() -> None:
     x = numbers(1, 12, 2, 3)
-    settings = {"domain": "com.microsoft.nchwc"}
+    settings: dict[str, Any] = {"domain": "com.microsoft.nchwc"}
     padded = run("ReorderInput", x, channels_last=0, **settings)
     assert padded.shape[1] % block_size(padded.shape[1]) == 0
     assert padded[:, 12:].eq(0).all()

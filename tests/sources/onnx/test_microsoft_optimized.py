@@ -53,8 +53,8 @@ class Images(nn.Module):
         self.each, self.wide = nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 36, 1)
         self.third, self.last = nn.Conv2d(36, 36, 3, padding=1), nn.Linear(36, 5)
         for norm in (self.norm, self.norm2):
-            nn.init.normal_(norm.running_mean)
-            nn.init.uniform_(norm.running_var, 0.5, 2.0)
+            norm.running_mean = torch.randn(16)
+            norm.running_var = torch.rand(16) + 0.5
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.max_pool2d(F.relu(self.norm(self.first(x))), 2)
@@ -153,11 +153,13 @@ def exported(name: str) -> Case:
             "bert": (Bert(), (ids, mask, torch.randint(0, 2, (2, 7)))),
             "gpt": (Gpt(), (ids,)),
         }[name]
-    file = io.BytesIO()
+    file: Any = io.BytesIO()  # the older exporter takes a file, too
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the older exporter is deprecated, and traces constants
         torch.onnx.export(
-            *(network.eval(), inputs, file),
+            network.eval(),
+            inputs,
+            file,
             dynamo=False,
             opset_version=17,
             training=torch.onnx.TrainingMode.PRESERVE,  # keeps the batch norms

@@ -55,9 +55,13 @@ def test_a_product_with_weights_in_blocks(bits: int, columns: int, size: int, ze
     point: Array | None = {"packed": packed, "flat": packed.ravel()}.get(zeros)
     if zeros == "floats":
         point = floats(rows, blocks)
-    inputs = [floats(3, columns), bytes_(rows, blocks, size * bits // 8), steps(rows, blocks)]
-    given = [*inputs, point, None, floats(rows)]
-    sizes = {"K": columns, "N": rows, "bits": bits, "block_size": size}
+    inputs: list[Any] = [
+        floats(3, columns),
+        bytes_(rows, blocks, size * bits // 8),
+        steps(rows, blocks),
+    ]
+    given: list[Any] = [*inputs, point, None, floats(rows)]
+    sizes: dict[str, Any] = {"K": columns, "N": rows, "bits": bits, "block_size": size}
     held = (1, 2, 3) if point is not None else (1, 2)
     check("MatMulNBits", given, weights=held, rtol=1e-3, atol=1e-3, **sizes)
 
@@ -66,8 +70,8 @@ def test_a_product_with_weights_in_blocks(bits: int, columns: int, size: int, ze
 @pytest.mark.parametrize(("rows", "columns"), [(6, 32), (5, 33)])
 def test_a_product_with_weights_of_bitsandbytes(kind: int, rows: int, columns: int) -> None:
     count = rows * columns
-    inputs = [floats(3, columns), bytes_(-(-count // 2)), steps(-(-count // 16))]
-    sizes = {"K": columns, "N": rows, "block_size": 16}
+    inputs: list[Any] = [floats(3, columns), bytes_(-(-count // 2)), steps(-(-count // 16))]
+    sizes: dict[str, Any] = {"K": columns, "N": rows, "block_size": 16}
     check("MatMulBnb4", inputs, weights=(1, 2), quant_type=kind, atol=1e-4, **sizes)
 
 
@@ -75,8 +79,8 @@ def test_a_product_with_weights_of_bitsandbytes(kind: int, rows: int, columns: i
 @pytest.mark.parametrize("zeros", [False, True])
 def test_rows_of_a_packed_table(bits: int, zeros: bool) -> None:
     indices = np.array([[0, -1, 6], [3, 3, -7]])
-    inputs = [bytes_(7, 32 * bits // 8), indices, steps(7, 2)]
-    given = [*inputs, bytes_(7, -(-2 * bits // 8))] if zeros else inputs
+    inputs: list[Any] = [bytes_(7, 32 * bits // 8), indices, steps(7, 2)]
+    given: list[Any] = [*inputs, bytes_(7, -(-2 * bits // 8))] if zeros else inputs
     held = (0, 2, 3) if zeros else (0, 2)
     check("GatherBlockQuantized", given, weights=held, bits=bits, block_size=16)
 
@@ -94,25 +98,31 @@ def test_slices_of_a_table_of_four_bits(
     def numbers(*size: int) -> Array:
         return (_random.integers(0, 16, size) + low).astype(kind)
 
-    inputs = [numbers(*shape), np.array([[0, 2], [1, -1]]), steps(*scales), numbers(*scales)]
-    axes = {"gather_axis": gather, "quantize_axis": quantize, "block_size": 16}
+    inputs: list[Any] = [
+        numbers(*shape),
+        np.array([[0, 2], [1, -1]]),
+        steps(*scales),
+        numbers(*scales),
+    ]
+    axes: dict[str, Any] = {"gather_axis": gather, "quantize_axis": quantize, "block_size": 16}
     check("GatherBlockQuantized", inputs, weights=(0, 2, 3), **axes)
 
 
-def _qlinear(kind: type) -> list[tuple[str, list[Array | None], dict[str, Any]]]:
-    zero, nil = np.array(3, kind), np.array(0, I8)
-    low = np.array(np.iinfo(kind).min, kind)
+def _qlinear(kind: type) -> list[Any]:
+    zero: Array = np.array(3, kind)
+    nil = np.array(0, I8)
+    low: Array = np.array(np.iinfo(kind).min, kind)
 
     def of(*shape: int) -> Array:
         return small(kind, *shape)
 
     pool = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
-    pair: list[Array | None] = [of(3, 40), scale(0.1), zero, of(1, 40), scale(0.2), zero]
-    image: list[Array | None] = [of(2, 7, 8, 4), scale(0.02), zero]
-    filters: list[Array | None] = [small(I8, 6, 4, 3, 3), scale(0.01), nil]
-    each: list[Array | None] = [filters[0], steps(6), np.zeros(6, I8)]
+    pair: list[Any] = [of(3, 40), scale(0.1), zero, of(1, 40), scale(0.2), zero]
+    image: list[Any] = [of(2, 7, 8, 4), scale(0.02), zero]
+    filters: list[Any] = [small(I8, 6, 4, 3, 3), scale(0.01), nil]
+    each: list[Any] = [filters[0], steps(6), np.zeros(6, I8)]
     bias = np.arange(6, dtype=np.int32)
-    end: list[Array | None] = [scale(0.3), zero, bias]
+    end: list[Any] = [scale(0.3), zero, bias]
     matrices = [of(3, 20), scale(0.02), zero, small(I8, 6, 20), scale(0.03), nil]
     where = _random.integers(0, 2, (3, 40)).astype(bool)
     return [
@@ -163,7 +173,7 @@ def _qlinear(kind: type) -> list[tuple[str, list[Array | None], dict[str, Any]]]
     [(kind, *case) for kind in (U8, I8) for case in _qlinear(kind)],
 )
 def test_an_operator_from_quantized_to_quantized(
-    kind: type, op: str, inputs: list[Array | None], settings: dict[str, Any]
+    kind: type, op: str, inputs: list[Any], settings: dict[str, Any]
 ) -> None:
     check(op, inputs, types=[kind], steps=1, **settings)
 
@@ -178,7 +188,8 @@ def test_older_quantization_has_sixteen_bits_and_axes() -> None:
 
 @pytest.mark.parametrize("kind", [U8, I8])
 def test_products_of_quantized_matrices_in_float(kind: type) -> None:
-    zero, columns = np.array(3, kind), np.zeros(5, I8)
+    zero: Array = np.array(3, kind)
+    columns = np.zeros(5, I8)
     a, b = small(kind, 2, 3, 20), small(I8, 20, 5)
     check("MatMulIntegerToFloat", [a, b, scale(0.02), steps(5), zero, columns, floats(5)])
     bias = np.arange(5, dtype=np.int32)
@@ -197,9 +208,9 @@ def test_a_product_of_sixteen_bits() -> None:
     check("MatMulInteger16", [a, b], types=[np.int32])
 
 
-QKV: list[Array | None] = [bytes_(2, 4, 8), small(I8, 8, 24), floats(24), scale(0.02)]
-ZEROS: list[Array | None] = [np.array(128, U8), np.array(0, I8)]
-QATTENTION: list[tuple[list[Array | None], int, dict[str, int]]] = [
+QKV: list[Any] = [bytes_(2, 4, 8), small(I8, 8, 24), floats(24), scale(0.02)]
+ZEROS: list[Any] = [np.array(128, U8), np.array(0, I8)]
+QATTENTION: list[tuple[list[Any], int, dict[str, Any]]] = [
     ([*QKV, scale(0.01), None, *ZEROS], 1, {}),
     ([*QKV, scale(0.01), np.array([3, 2], np.int32), *ZEROS], 1, {}),
     ([*QKV, scale(0.01), None, *ZEROS, floats(2, 2, 2, 3, 4)], 2, {"unidirectional": 1}),
@@ -209,7 +220,7 @@ QATTENTION: list[tuple[list[Array | None], int, dict[str, int]]] = [
 
 @pytest.mark.parametrize(("inputs", "outputs", "settings"), QATTENTION)
 def test_attention_with_quantized_projections(
-    inputs: list[Array | None], outputs: int, settings: dict[str, int]
+    inputs: list[Any], outputs: int, settings: dict[str, Any]
 ) -> None:
     check("QAttention", inputs, outputs, num_heads=2, weights=(1,), **settings)
 
@@ -220,8 +231,8 @@ def test_embeddings_of_quantized_tables() -> None:
     word, place, kind = bytes_(10, 8), bytes_(5, 8), bytes_(2, 8)
     gamma, beta = bytes_(8), bytes_(8)
     tables = [word, place, kind, gamma, beta, mask]
-    points = [scale(0.1)] * 5 + [np.array(128, U8)] * 5
-    given = [ids, segments, *tables, *points]
+    points: list[Any] = [scale(0.1)] * 5 + [np.array(128, U8)] * 5
+    given: list[Any] = [ids, segments, *tables, *points]
     check("QEmbedLayerNormalization", given, 2, types=types, epsilon=1e-5)
     points = [scale(0.1), scale(0.2), None, scale(0.1), scale(0.1)]
     points += [np.array(128, U8), np.array(3, U8), None, np.array(4, U8), np.array(5, U8)]
@@ -233,11 +244,16 @@ def test_embeddings_of_quantized_tables() -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_an_lstm_of_quantized_weights(way: str, count: int, batch: int) -> None:
     size, hidden = 5, 6
-    base = [floats(4, batch, size), small(I8, count, size, 4 * hidden)]
+    base: list[Any] = [floats(4, batch, size), small(I8, count, size, 4 * hidden)]
     base += [small(I8, count, hidden, 4 * hidden), floats(count, 8 * hidden)]
     zero = np.zeros(count, I8)
-    points = [np.full(count, 0.01, np.float32), zero, np.full(count, 0.02, np.float32), zero]
-    kind = {"hidden_size": hidden, "direction": way}
+    points: list[Any] = [
+        np.full(count, 0.01, np.float32),
+        zero,
+        np.full(count, 0.02, np.float32),
+        zero,
+    ]
+    kind: dict[str, Any] = {"hidden_size": hidden, "direction": way}
     check("DynamicQuantizeLSTM", [*base, None, None, None, None, *points], 3, **kind)
     columns = [np.repeat(p[:, None], 4 * hidden, 1) for p in points]
     lengths = np.array([4, 2, 3][:batch], np.int32)
@@ -247,8 +263,12 @@ def test_an_lstm_of_quantized_weights(way: str, count: int, batch: int) -> None:
 
 
 MOE = [floats(6, 8), floats(6, 4), floats(4, 16, 8), floats(4, 16), floats(4, 8, 16), floats(4, 8)]
-SWIGLU = {"activation_type": "swiglu", "swiglu_fusion": 1, "normalize_routing_weights": 1}
-LIMITS = {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 7.0}
+SWIGLU: dict[str, Any] = {
+    "activation_type": "swiglu",
+    "swiglu_fusion": 1,
+    "normalize_routing_weights": 1,
+}
+LIMITS: dict[str, Any] = {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 7.0}
 
 
 def test_tokens_go_through_their_best_experts() -> None:
@@ -266,10 +286,10 @@ def test_experts_of_quantized_weights(bits: int, size: int) -> None:
         return made * np.float32(0.01)
 
     width = 32 * bits // 8
-    inputs = [floats(6, 32), floats(6, 4)]
+    inputs: list[Any] = [floats(6, 32), floats(6, 4)]
     inputs += [bytes_(4, 64, width), points(64, 32), floats(4, 64)]
     inputs += [bytes_(4, 32, width), points(32, 32), floats(4, 32)]
-    blocks = {"block_size": size} if size else {}
-    settings = {"expert_weight_bits": bits, **blocks, **SWIGLU}
+    blocks: dict[str, Any] = {"block_size": size} if size else {}
+    settings: dict[str, Any] = {"expert_weight_bits": bits, **blocks, **SWIGLU}
     held = (2, 3, 4, 5, 6, 7)
     check("QMoE", inputs, weights=held, k=2, rtol=1e-2, atol=1e-2, **settings)

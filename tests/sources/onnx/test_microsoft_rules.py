@@ -44,7 +44,7 @@ ACTIVATIONS: list[tuple[str, list[float]]] = [
 
 @pytest.mark.parametrize(("name", "parameters"), ACTIVATIONS)
 def test_a_fused_convolution_applies_its_activation(name: str, parameters: list[float]) -> None:
-    given = {"activation_params": parameters} if parameters else {}
+    given: dict[str, Any] = {"activation_params": parameters} if parameters else {}
     inputs = [floats(2, 4, 8, 8), floats(6, 4, 3, 3), floats(6)]
     check("FusedConv", inputs, activation=name, pads=[1, 1, 1, 1], **given)
 
@@ -54,7 +54,7 @@ def test_a_fused_convolution_adds_another_tensor_before_the_activation() -> None
     check("FusedConv", inputs, activation="Relu", pads=[1, 1, 1, 1], strides=[2, 2])
 
 
-GEMM_ACTIVATIONS: list[tuple[str, dict[str, float]]] = [
+GEMM_ACTIVATIONS: list[tuple[str, dict[str, Any]]] = [
     ("Relu", {}),
     ("LeakyRelu", {"activation_alpha": 0.1}),
     ("Elu", {"activation_alpha": 0.7}),
@@ -69,7 +69,7 @@ GEMM_ACTIVATIONS: list[tuple[str, dict[str, float]]] = [
 
 
 @pytest.mark.parametrize(("name", "parameters"), GEMM_ACTIVATIONS)
-def test_a_fused_gemm_applies_its_activation(name: str, parameters: dict[str, float]) -> None:
+def test_a_fused_gemm_applies_its_activation(name: str, parameters: dict[str, Any]) -> None:
     inputs = [floats(3, 4), floats(5, 4), floats(5)]
     check("FusedGemm", inputs, activation=name, transB=1, alpha=0.5, beta=2.0, **parameters)
 
@@ -85,7 +85,12 @@ def _stored(rows: int, columns: int, last: int, batch: int) -> NDArray[np.float3
 def test_a_fused_matmul_transposes_matrices_and_batches(
     a: tuple[int, int], b: tuple[int, int]
 ) -> None:
-    flags = {"transA": a[0], "transBatchA": a[1], "transB": b[0], "transBatchB": b[1]}
+    flags: dict[str, Any] = {
+        "transA": a[0],
+        "transBatchA": a[1],
+        "transB": b[0],
+        "transBatchB": b[1],
+    }
     check("FusedMatMul", [_stored(4, 5, *a), _stored(5, 6, *b)], alpha=0.3, **flags)
 
 
@@ -98,7 +103,7 @@ def test_pads_of_a_transposed_convolution_may_be_an_input() -> None:
     check("ConvTransposeWithDynamicPads", inputs, strides=[2, 2], kernel_shape=[3, 3])
 
 
-ELEMENTWISE: list[tuple[str, list[Array], dict[str, Any]]] = [
+ELEMENTWISE: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("Gelu", [floats(3, 4)], {}),
     ("BiasGelu", [floats(3, 4), floats(4)], {}),
     ("FastGelu", [floats(3, 4)], {}),
@@ -112,12 +117,12 @@ ELEMENTWISE: list[tuple[str, list[Array], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("op", "inputs", "settings"), ELEMENTWISE)
 def test_an_activation_is_onnx_runtimes(
-    op: str, inputs: list[Array], settings: dict[str, Any]
+    op: str, inputs: list[Any], settings: dict[str, Any]
 ) -> None:
     check(op, inputs, **settings)
 
 
-SKIPS: list[tuple[str, list[Array | None], list[int], dict[str, Any]]] = [
+SKIPS: list[tuple[str, list[Any], list[int], dict[str, Any]]] = [
     ("SkipLayerNormalization", [floats(B, 3, D), floats(B, 3, D), *([floats(D)] * 3)], [0, 3], {}),
     (
         "SkipLayerNormalization",
@@ -145,7 +150,7 @@ SKIPS: list[tuple[str, list[Array | None], list[int], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("op", "inputs", "outputs", "settings"), SKIPS)
 def test_a_normalization_of_a_sum_gives_the_sum_too(
-    op: str, inputs: list[Array | None], outputs: list[int], settings: dict[str, Any]
+    op: str, inputs: list[Any], outputs: list[int], settings: dict[str, Any]
 ) -> None:
     check(op, inputs, outputs, **settings)
 
@@ -166,7 +171,7 @@ def test_embeddings_are_summed_and_normalized_and_the_mask_is_counted() -> None:
 X, W, BIAS = floats(B, S, D), floats(D, 3 * D), floats(3 * D)
 PAST = floats(2, B, N, 3, D // N)
 MASK = int32([1, 1, 1, 0], [1, 1, 0, 0])
-ATTENTION: dict[str, tuple[list[Array | None], int, dict[str, Any]]] = {
+ATTENTION: dict[str, tuple[list[Any], int, dict[str, Any]]] = {
     "plain": ([X, W, BIAS], 1, {}),
     "scaled": ([X, W, BIAS], 1, {"scale": 0.3}),
     "causal": ([X, W, BIAS], 1, {"unidirectional": 1}),
@@ -198,7 +203,7 @@ PASTS = [floats(B, N, 3, 4), floats(B, N, 3, 4)]
 BUFFERS = [floats(B, N, 6, 4), floats(B, N, 6, 4)]
 CROSS = [floats(B, N, 5, 4), floats(B, N, 5, 4)]
 ONE = [floats(B, 1, D), floats(B, 1, D), floats(B, 1, D)]
-MULTI: dict[str, tuple[list[Array | None], int, dict[str, Any]]] = {
+MULTI: dict[str, tuple[list[Any], int, dict[str, Any]]] = {
     "plain": ([Q, K, V], 1, {}),
     "scores": ([Q, K, V, floats(28)], 4, {}),
     "ends": ([Q, K, V, None, int32(3, 2)], 1, {}),
@@ -225,7 +230,7 @@ def test_attention_of_projections(case: str) -> None:
 
 
 SHARE = {"past_present_share_buffer": 1}
-DECODER: dict[str, tuple[list[Array | None], int | Sequence[int], dict[str, Any]]] = {
+DECODER: dict[str, tuple[list[Any], int | Sequence[int], dict[str, Any]]] = {
     "shared buffer": (
         [*ONE, int32([1] * 4, [1, 1, 1, 0]), None, *BUFFERS, int32(3), None, None, floats(24)],
         3,
@@ -258,7 +263,7 @@ def test_attention_of_one_new_token(case: str) -> None:
     ],
 )
 def test_rotary_positions(
-    interleaved: int, shape: tuple[int, ...], positions: tuple[int, ...], part: dict[str, int]
+    interleaved: int, shape: tuple[int, ...], positions: tuple[int, ...], part: dict[str, Any]
 ) -> None:
     half = 2 if part else 4
     inputs = [floats(*shape), _random.integers(0, 5, positions), floats(9, half), floats(9, half)]
@@ -268,23 +273,23 @@ def test_rotary_positions(
 H = 16  # the CPU provider rotates heads of multiples of 16
 
 
-def _tokens(new: int, batch: int = B) -> list[Array | None]:
+def _tokens(new: int, batch: int = B) -> list[Any]:
     return [floats(batch, new, 4 * H), floats(batch, new, 2 * H), floats(batch, new, 2 * H)]
 
 
-def _cache(length: int, batch: int = B) -> list[Array | None]:
+def _cache(length: int, batch: int = B) -> list[Any]:
     return [floats(batch, 2, length, H), floats(batch, 2, length, H)]
 
 
-def _lengths(total: int, *each: int) -> list[Array | None]:
+def _lengths(total: int, *each: int) -> list[Any]:
     """Of each sequence less one, and the longest."""
     return [int32(*(n - 1 for n in each)), np.array(total, np.int32)]
 
 
-ANGLES: list[Array | None] = [floats(16, H // 2), floats(16, H // 2)]
+ANGLES: list[Any] = [floats(16, H // 2), floats(16, H // 2)]
 PROMPT = [*_tokens(4), *_cache(0), *_lengths(4, 4, 4)]
-NONE3: list[Array | None] = [None] * 3
-GROUPED: dict[str, tuple[list[Array | None], int, dict[str, Any]]] = {
+NONE3: list[Any] = [None] * 3
+GROUPED: dict[str, tuple[list[Any], int, dict[str, Any]]] = {
     "prompt": (PROMPT, 3, {}),
     "prompt without cache": ([*_tokens(4), None, None, *_lengths(4, 4, 4)], 3, {}),
     "packed": ([floats(B, 4, 8 * H), None, None, *_cache(0), *_lengths(4, 4, 4)], 3, {}),
@@ -332,7 +337,7 @@ def _places(*rows: Sequence[float]) -> Array:
     return np.array(rows, np.float32)
 
 
-TENSORS: list[tuple[str, list[Array | None], int, dict[str, Any]]] = [
+TENSORS: list[Any] = [
     ("Inverse", [floats(2, 3, 3)], 1, {"atol": 1e-3}),
     ("Trilu", [floats(2, 3, 4), np.array(1)], 1, {"upper": 0}),
     ("Trilu", [floats(3, 4)], 1, {}),
@@ -377,7 +382,7 @@ TENSORS: list[tuple[str, list[Array | None], int, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("op", "inputs", "outputs", "settings"), TENSORS)
 def test_an_operator_on_tensors(
-    op: str, inputs: list[Array | None], outputs: int, settings: dict[str, Any]
+    op: str, inputs: list[Any], outputs: int, settings: dict[str, Any]
 ) -> None:
     check(op, inputs, outputs, **settings)
 
