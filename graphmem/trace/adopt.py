@@ -146,7 +146,8 @@ class Adoption:
         """Tensors that a module holds elsewhere, such as ``nn.LSTM._flat_weights``."""
         own = ("_parameters", "_buffers", "_modules")
         for name, value in list(vars(module).items()):
-            if name not in own:
+            is_full = type(value) in (list, tuple, dict) and bool(value)
+            if name not in own and (is_full or isinstance(value, Tensor)):
                 vars(module)[name] = self._exchanged(value)
 
     def _exchanged(self, value: Any, depth: int = 3) -> Any:

@@ -80,15 +80,16 @@ class Dispatched:
         return self.kwargs.get(self.func._schema.arguments[position].name)
 
 
-_CACHE: dict[OpOverload, Operator] = {}
+# By id: an OpOverload's own hash is computed in Python, and this is asked a dozen times a call.
+_CACHE: dict[int, tuple[OpOverload, Operator]] = {}
 
 
 def describe(func: OpOverload) -> Operator:
     """The facts of an operator, from its schema and its dispatch table."""
-    found = _CACHE.get(func)
+    found = _CACHE.get(id(func))
     if found is None:
-        found = _CACHE[func] = _read(func)
-    return found
+        found = _CACHE[id(func)] = (func, _read(func))
+    return found[1]
 
 
 def _read(func: OpOverload) -> Operator:
