@@ -98,6 +98,8 @@ def trace_model(
             if loop.mode_is_fixed:
                 session.recorder.ledger.note(_FIXED_MODE)
             schedule = _steps(session, options.steps, loop.step, loop.results)
+            if not schedule.operations:
+                raise TraceError("the model runs no operator: it gives its inputs back as they are")
         built = session.recorder.graph.finish(schedule) if session.recorder.graph else None
         return Trace(schedule, (args, kwargs), built)
 
@@ -130,8 +132,6 @@ def _steps(
         session.recorder.claim(results(), Category.OUTPUTS)
         session.end_step()
     schedule = session.schedule()
-    if not schedule.operations:
-        raise TraceError("the model runs no operator: it gives its inputs back as they are")
     verify(schedule)
     return schedule
 
