@@ -293,7 +293,8 @@ def test_a_pool_of_four_axes_is_refused() -> None:
 
 
 def test_regions_of_an_analysis_are_as_large_as_the_image() -> None:
-    weights = {"rois": np.zeros((5, 4), np.float32), "images": np.zeros(5, np.int64)}
+    many = 100_000  # too many for an analysis to hold their values
+    weights = {"rois": np.zeros((many, 4), np.float32), "images": np.zeros(many, np.int64)}
     module = _module("RoiAlign", 16, weights, output_height=2, output_width=2)
     report = graphmem.analyze(module, torch.empty(1, 3, 16, 16, device="meta"), mode="inference")
     assert "each is as large as the image" in str(report.unknown)
