@@ -190,10 +190,13 @@ class _Reader:
         types = dict(self._types(proto.value_info, scope))
         inputs = [self._value(v, scope) for v in proto.input]
         self._check_inputs(inputs)
+        stored = dict(weights)
         nodes = []
         for node in self._nodes(proto.node, scope, types):
-            if node.op == "Constant" and not node.domain:
+            if not node.domain and node.op == "Constant":
                 self._add_constant(node, weights)
+            elif (filled := self._filled(node, stored)) is not None:
+                self._add_weight(node, filled, weights)
             else:
                 nodes.append(node)
         self._depth -= 1
@@ -224,14 +227,27 @@ class _Reader:
                 raise ModelLoadError(f"{self._path}: two inputs are called {shown(value.name)}")
             seen.add(value.name)
 
+    def _filled(self, node: Node, stored: Mapping[str, Weight]) -> Weight | None:
+        """A weight that is stored as its sizes alone: files without weights are made so.
+
+        The sizes must be an initializer: ``torch.zeros(2, 3)`` in a model has them in a
+        Constant node, and is no weight.
+        """
+        wanted = node.op == "ConstantOfShape" and not node.domain and len(node.outputs) == 1
+        sizes = stored.get(node.inputs[0]) if wanted and node.inputs else None
+        return None if sizes is None else self._tensors.filled(node, sizes)
+
     def _add_constant(self, node: Node, weights: dict[str, Weight]) -> None:
-        name = node.outputs[0] if node.outputs else ""
-        if name in weights:
+        if node.outputs and node.outputs[0]:
+            self._add_weight(node, constant(node), weights)
+
+    def _add_weight(self, node: Node, weight: Weight, weights: dict[str, Weight]) -> None:
+        if weight.name in weights:
             raise ModelLoadError(
-                f"{self._path}: node {node.label} gives {shown(name)}, which is given already"
+                f"{self._path}: node {node.label} gives {shown(weight.name)}, "
+                "which is given already"
             )
-        if name:
-            weights[name] = constant(node)
+        weights[weight.name] = weight
 
     def _nodes(
         self, protos: Iterable[onnx.NodeProto], scope: Scope, types: dict[str, ValueType]

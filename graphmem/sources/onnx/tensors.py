@@ -13,7 +13,7 @@ from onnx import external_data_helper, numpy_helper
 from graphmem.errors import ModelLoadError, one_line, shown
 from graphmem.sources.onnx.element_types import ElementType
 from graphmem.sources.onnx.external import ExternalBytes, ExternalFiles
-from graphmem.sources.onnx.model import Array, Weight
+from graphmem.sources.onnx.model import Array, Node, Weight
 
 _MOST_BYTES = (1 << 63) - 1
 """What a size of 64 bits can say; torch and ONNX Runtime have no larger tensors."""
@@ -53,6 +53,21 @@ class TensorReader:
         owner = f"{self._path}: sparse tensor {shown(name)}"
         shape = _checked(tuple(proto.dims), values.element, owner)
         return Weight(name, values.element, shape, _Sparse(values, indices, shape, owner))
+
+    def filled(self, node: Node, sizes: Weight) -> Weight | None:
+        """What a ConstantOfShape gives whose sizes are a weight; None if they can't be read.
+
+        Raises:
+            ModelLoadError: no tensor can have these sizes.
+        """
+        array = sizes.read() if sizes.element is ElementType.INT64 else None
+        if array is None or array.ndim != 1:
+            return None
+        stored = node.attributes.get("value")
+        element = stored.element if isinstance(stored, Weight) else ElementType.FLOAT
+        shape = _checked(tuple(map(int, array)), element, f"{self._path}: node {node.label}")
+        name = node.outputs[0]
+        return Weight(name, element, shape, _Filled(stored, shape, f"{self._path}: {name}"))
 
 
 def element_type(number: int, owner: str) -> ElementType:
@@ -114,6 +129,22 @@ class _Dense:
     def _is_given(self) -> bool:
         proto = self.proto
         return proto.HasField("raw_data") or any(len(getattr(proto, name)) for name in _REPEATED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """One value all over; zero where the file has none."""
+
+    stored: Weight | None
+    shape: tuple[int, ...]
+    owner: str
+
+    def __call__(self) -> Array | None:
+        """The values [shape]."""
+        one = np.zeros(1, np.float32) if self.stored is None else self.stored.read()
+        if one is None or one.size != 1:
+            raise ModelLoadError(f"{self.owner}: the value of a ConstantOfShape must be one number")
+        return np.broadcast_to(one.reshape(()), self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,28 @@ def test_attributes_of_ir_version_1_have_no_type() -> None:
     assert [n.attributes for n in read] == [{"alpha": 0.5}, {"perm": (0,)}]
 
 
+def test_a_weight_may_be_stored_as_its_sizes() -> None:
+    sizes = numpy_helper.from_array(np.array([3, 2]), "sizes")
+    one = numpy_helper.from_array(np.array([2.0], np.float32))
+    filled = node("ConstantOfShape", "sizes", "w", value=one)
+    proto = model([filled, node("MatMul", "x w", "y")], (value("x", (1, 3)),), ("y",), [sizes])
+    module = build_module(as_model(proto, "m"), weights=True)
+    assert [tuple(p.shape) for p in module.parameters()] == [(3, 2)]
+    assert module(torch.ones(1, 3)).tolist() == [[6.0, 6.0]]
+    zeros = node("ConstantOfShape", "s", "w")
+    inner = model([node("Constant", "", "s", value_ints=[2]), zeros, node("Add", "x w", "y")])
+    assert not list(build_module(as_model(inner, "m"), weights=True).parameters())
+
+
+@pytest.mark.parametrize("name", ["vgg19", "resnet50"])
+def test_the_light_models_have_the_weights_of_the_whole_ones(name: str) -> None:
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    graph_ = read_model(str(folder / f"light_{name}.onnx")).graph
+    found = sum(w.nbytes for w in graph_.weights.values() if w.element is ElementType.FLOAT)
+    # Torchvision's: 143,667,240 parameters; 25,557,032 and 53,120 statistics (and one scalar).
+    assert found == 4 * {"vgg19": 143_667_240, "resnet50": 25_557_032 + 53_120 + 1}[name]
+
+
 def test_a_weight_trained_at_one_node_only_is_two_tensors() -> None:
     # Exporters write the zeros of a bias and of a running mean once.
     zeros, ones = (
