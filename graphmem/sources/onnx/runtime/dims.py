@@ -40,6 +40,14 @@ _STAND_INS: dict[tuple[str, str], tuple[str, int]] = {
 }
 """An operator -> the one of ONNX whose shapes it has, and how many of its inputs that takes."""
 
+_STAND_IN_OPSET = 13
+"""Of ONNX, with all attributes that the stand-ins take from ONNX Runtime's operators."""
+
+_NOT_INFERRED = (
+    *(onnx.defs.SchemaError, onnx.checker.ValidationError, shape_inference.InferenceError),
+    *(KeyError, RuntimeError, ValueError),
+)
+
 _FUSED = frozenset({"activation", "activation_params", "activation_alpha", "activation_beta"})
 _FUSED_GEMM = frozenset({"activation_gamma", "activation_beta"})
 
@@ -92,21 +100,22 @@ class Dims:
         stand_in = _stand_in(node)
         if stand_in is None or bodies(node):
             return {}
+        opsets, version = self._opsets, self._versions.get(stand_in.domain, 1)
+        if stand_in is not node:
+            opsets, version = [onnx.helper.make_opsetid("", _STAND_IN_OPSET)], _STAND_IN_OPSET
         try:
-            schema = onnx.defs.get_schema(
-                stand_in.op_type, self._versions.get(stand_in.domain, 1), stand_in.domain
-            )
+            schema = onnx.defs.get_schema(stand_in.op_type, version, stand_in.domain)
             return dict(
                 shape_inference.infer_node_outputs(
                     schema,
                     stand_in,
                     {n: types[n] for n in stand_in.input if n in types},
                     {n: data[n] for n in stand_in.input if n in data},
-                    opset_imports=self._opsets,
+                    opset_imports=opsets,
                     ir_version=self._ir_version,
                 )
             )
-        except (onnx.defs.SchemaError, shape_inference.InferenceError, KeyError, RuntimeError):
+        except _NOT_INFERRED:
             return {}
 
 

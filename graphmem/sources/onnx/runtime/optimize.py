@@ -51,7 +51,20 @@ def optimized(path: str) -> onnx.ModelProto:
                 f"{path}: ONNX Runtime can't load it: {one_line(error)}; "
                 "--no-ort-optimize plans the file as it is"
             ) from error
-        return onnx.load(target)
+        return _without_lost_inputs(onnx.load(target), onnx.load(path, load_external_data=False))
+
+
+def _without_lost_inputs(model: onnx.ModelProto, original: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without inputs that were initializers before they were folded away.
+
+    Files of IR version 3 list initializers among the inputs.
+    """
+    known = {weight.name for weight in original.graph.initializer}
+    kept = {weight.name for weight in model.graph.initializer}
+    inputs = [v for v in model.graph.input if v.name in kept or v.name not in known]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    return model
 
 
 def in_order(graph: onnx.GraphProto, original: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -67,7 +80,7 @@ def in_order(graph: onnx.GraphProto, original: onnx.GraphProto) -> list[onnx.Nod
     counted = [node for node in original.node if node.op_type != "Constant"]
     same = {_result(node): at for at, node in enumerate(counted)}
     named = {node.name: at for at, node in enumerate(counted) if node.name}
-    kept = [same.get(_result(node)) for node in graph.node]
+    kept = [_kept(node, counted, same, named) for node in graph.node]
     earlier = [_earlier(node, at, named) if at is None else at for node, at in _each(graph, kept)]
     rank = {at: place for place, at in enumerate(execution_order(_ordered(graph, earlier)))}
     later = len(counted) + len(graph.node)
@@ -78,6 +91,22 @@ def in_order(graph: onnx.GraphProto, original: onnx.GraphProto) -> list[onnx.Nod
         for position, (node, at) in enumerate(_each(graph, kept))
     ]
     return [graph.node[at] for at in execution_order(_ordered(graph, indices))]
+
+
+def _kept(
+    node: onnx.NodeProto,
+    counted: Sequence[onnx.NodeProto],
+    same: Mapping[tuple[str, ...], int],
+    named: Mapping[str, int],
+) -> int | None:
+    """The index of a node that is still the file's; None for one that was made.
+
+    Its outputs may be others by now: a Conv takes those of the BatchNormalization behind it.
+    """
+    at = same.get(_result(node), named.get(node.name))
+    if at is None or (counted[at].domain, counted[at].op_type) != (node.domain, node.op_type):
+        return None
+    return at
 
 
 def _each(

@@ -174,6 +174,19 @@ def _softmax(node: Node, shapes: Shapes) -> Scratch:
     return Scratch((shapes.item_bytes * math.prod(given),) * 2)
 
 
+def _local_response(node: Node, shapes: Shapes) -> Scratch:
+    """The scale of each element, and the squares of one image with a rim of channels, in fp32.
+
+    Input [N, C, H, W].
+    Source: ``LRN<float>::Compute`` in core/providers/cpu/nn/lrn.cc.
+    """
+    given = shapes.given(0)
+    if given is None:
+        return NONE
+    channels = given[1] + int(node.attributes["size"]) - 1
+    return Scratch((4 * math.prod(given), 4 * channels * math.prod(given[2:])))
+
+
 def _lstm(node: Node, shapes: Shapes) -> Scratch:
     """The states and gates of each direction, in fp32.
 
@@ -223,5 +236,6 @@ _RULES: dict[tuple[str, str], Rule] = {
     ("", "Softmax"): _softmax,
     ("", "LogSoftmax"): _softmax,
     ("", "LSTM"): _lstm,
+    ("", "LRN"): _local_response,
     **{("", op): _variadic for op in ("Sum", "Max", "Min", "Mean")},
 }
