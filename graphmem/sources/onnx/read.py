@@ -195,6 +195,9 @@ class _Reader:
         for node in self._nodes(proto.node, scope, types):
             if not node.domain and node.op == "Constant":
                 self._add_constant(node, weights)
+            elif not node.domain and node.op == "Identity" and node.inputs[0] in weights:
+                # Another name: exporters write equal weights once, and share them so.
+                weights[node.outputs[0]] = weights[node.inputs[0]]
             elif (filled := self._filled(node, stored)) is not None:
                 self._add_weight(node, filled, weights)
             else:

@@ -350,3 +350,13 @@ def test_nested_graphs_run() -> None:
 def test_element_types_have_the_numbers_of_the_installed_onnx() -> None:
     for name, number in TensorProto.DataType.items():
         assert ElementType[name] == number
+
+
+def test_a_weight_under_another_name_is_the_same_weight() -> None:
+    proto = model(
+        [node("Identity", "w", "again"), node("Add", "x w", "t"), node("Mul", "t again", "y")],
+        weights=[numpy_helper.from_array(np.array([1.0, 2.0], np.float32), "w")],
+    )
+    module = build_module(as_model(proto, "model.onnx"), weights=True)
+    assert module(X).tolist() == [-1.0, 10.0]
+    assert [p.tolist() for p in module.parameters()] == [[1.0, 2.0]]
