@@ -45,11 +45,11 @@ def layered(nodes: int) -> onnx.ModelProto:
             name = f"/block.{block}/{op}"
             made.append(helper.make_node(op, inputs, [output], name=name))
         at = names["y"]
-    ends = [
+    given, result = (
         [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 64])]
         for name in ("input", at)
-    ]
-    graph = helper.make_graph(made, "layered", *ends, weights)
+    )
+    graph = helper.make_graph(made, "layered", given, result, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 

@@ -25,8 +25,10 @@ def graph(
     **more: Any,
 ) -> onnx.GraphProto:
     """A graph; inputs and outputs that are names are vectors of ``n`` floats."""
-    ends = [[value(v) if isinstance(v, str) else v for v in side] for side in (inputs, outputs)]
-    return helper.make_graph(list(nodes), "g", *ends, list(weights), **more)
+    given, results = (
+        [value(v) if isinstance(v, str) else v for v in side] for side in (inputs, outputs)
+    )
+    return helper.make_graph(list(nodes), "g", given, results, list(weights), **more)
 
 
 def model(

@@ -6,6 +6,7 @@ import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -127,7 +128,7 @@ def test_names_of_a_megabyte_are_read(tmp_path: Path) -> None:
     assert max(len(name) for name, _ in module.named_modules()) < 2_000
 
 
-def weighted(dims: list[int], element: int = TensorProto.FLOAT, **data: object) -> onnx.ModelProto:
+def weighted(dims: list[int], element: int = TensorProto.FLOAT, **data: Any) -> onnx.ModelProto:
     weight = TensorProto(name="w", data_type=element, dims=dims, **data)
     return model([node("Add", "x w", "y")], weights=[weight])
 

@@ -6,6 +6,7 @@ import copy
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -32,7 +33,7 @@ def function(
     outputs: str,
     nodes: list[onnx.NodeProto],
     opset: int = 17,
-    **more: object,
+    **more: Any,
 ) -> onnx.FunctionProto:
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("own", 1)]
     return helper.make_function("own", name, inputs.split(), outputs.split(), nodes, opsets, **more)
@@ -208,7 +209,7 @@ def test_a_weight_of_several_nodes_is_one_parameter() -> None:
 # -- external data
 
 
-def external(folder: Path, location: str, elements: int = 6000, **more: str) -> str:
+def external(folder: Path, location: str, elements: int = 6000, **more: Any) -> str:
     """A model that adds a weight whose values lie in another file."""
     weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[elements])
     weight.data_location = TensorProto.EXTERNAL
@@ -291,7 +292,7 @@ def test_a_link_may_lead_to_where_the_model_itself_lies(tmp_path: Path) -> None:
     ("entries", "why"),
     [({"offset": "-1"}, "offset is '-1'"), ({"length": "3"}, "3 B are stored, 24000 B are needed")],
 )
-def test_places_in_a_file_are_checked(tmp_path: Path, entries: dict[str, str], why: str) -> None:
+def test_places_in_a_file_are_checked(tmp_path: Path, entries: dict[str, Any], why: str) -> None:
     (tmp_path / "w.bin").write_bytes(b"\0" * 24_000)
     with pytest.raises(ModelLoadError, match=why):
         from_onnx(external(tmp_path, "w.bin", **entries))
