@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -50,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def entry() -> NoReturn:
     """The console script."""
+    # What one analysis builds lives to its end: Python's collector would look at all of it again
+    # and again. A trace still runs it where a step ends.
+    gc.disable()
     sys.exit(main())
 
 

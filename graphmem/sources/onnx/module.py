@@ -233,7 +233,8 @@ class _Builder:
             for v in graph.outputs
         ]
         made.output(outputs[0] if len(outputs) == 1 else tuple(outputs))
-        return fx.GraphModule(tree.root, made)
+        tree.root.graph = made  # compiles it
+        return tree.root
 
     def _add(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Container
+from functools import lru_cache
 
 _LONGEST = 100
 """Characters of a Python name that is made of a name in a file, which may be of any length."""
@@ -35,7 +36,12 @@ class UniqueNames:
 
 def identifier(name: str) -> str:
     """A name that Python takes: letters, digits and underscores, and no keyword."""
-    made = re.sub(r"\W", "_", name[:_LONGEST], flags=re.ASCII).strip("_") or "value"
+    return _identifier(name[:_LONGEST])
+
+
+@lru_cache(maxsize=1 << 16)
+def _identifier(name: str) -> str:
+    made = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
     if keyword.iskeyword(made) or made == "self":
         return f"{made}_"
     return f"_{made}" if made[0].isdigit() else made

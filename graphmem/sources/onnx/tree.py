@@ -45,10 +45,14 @@ class _Container:
 
 
 class ModuleTree:
-    """Puts modules in their places below ``root``; time is linear in their number."""
+    """Puts modules in their places below ``root``, a graph module without its graph.
+
+    Time is linear in their number. (A ``GraphModule`` that is made of a finished tree attaches
+    all of it once more.)
+    """
 
     def __init__(self) -> None:
-        self.root = nn.Module()
+        self.root = fx.GraphModule(nn.Module(), fx.Graph())
         self._top = _Container(self.root, "", UniqueNames(GRAPH_MODULE_NAMES))
 
     def add(self, name: str, module: nn.Module) -> str:
