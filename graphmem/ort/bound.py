@@ -11,6 +11,7 @@ bytes that live at one time, which is given beside it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,26 +33,26 @@ class Best(NamedTuple):
 
 def best_arena(buffers: Sequence[Interval]) -> Best:
     """The block that all buffers fit into, and the most bytes that live at one time."""
-    placed: list[tuple[int, Interval]] = []
+    alive: dict[int, list[tuple[int, int]]] = defaultdict(list)  # node -> (offset, bytes)
+    packed = 0
     for buffer in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):
-        if buffer.nbytes:
-            placed.append((_lowest(buffer, placed), buffer))
-    packed = max((offset + buffer.nbytes for offset, buffer in placed), default=0)
+        if not buffer.nbytes:
+            continue
+        nodes = range(buffer.first, buffer.last + 1)
+        offset = _lowest(buffer.nbytes, sorted({one for node in nodes for one in alive[node]}))
+        for node in nodes:
+            alive[node].append((offset, buffer.nbytes))
+        packed = max(packed, offset + buffer.nbytes)
     return Best(packed, _most_live(buffers))
 
 
-def _lowest(buffer: Interval, placed: list[tuple[int, Interval]]) -> int:
+def _lowest(nbytes: int, others: list[tuple[int, int]]) -> int:
     """The lowest offset at which nothing lies that lives at the same time."""
     offset = 0
-    others = sorted(
-        (at, other.nbytes)
-        for at, other in placed
-        if other.first <= buffer.last and buffer.first <= other.last
-    )
-    for at, nbytes in others:
-        if at - offset >= buffer.nbytes:
+    for at, taken in others:
+        if at - offset >= nbytes:
             break
-        offset = max(offset, at + nbytes)
+        offset = max(offset, at + taken)
     return offset
 
 

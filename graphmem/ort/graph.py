@@ -51,7 +51,8 @@ class Graph:
     """Nodes in the order in which they run.
 
     ``outer`` are names of the graphs around it that it reads; like ``inputs`` and
-    ``initializers`` they are not its own to free or reuse.
+    ``initializers`` they are not its own to free or reuse. ``parent`` is the operator whose
+    body it is.
     """
 
     nodes: tuple[Node, ...]
@@ -60,6 +61,11 @@ class Graph:
     values: Mapping[str, Value]
     initializers: frozenset[str] = frozenset()
     outer: tuple[str, ...] = ()
+    parent: str = ""
+
+
+IN_SCRATCH = -1
+"""In ``Call.results``: an output of a body that is written to a block of the node's scratch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +75,9 @@ class Call:
     ``scratch`` are blocks that are alive together until the kernel ends: the first
     ``before`` of them are taken before the outputs. ``inner`` are the executions of its
     bodies in turn. A body's outputs are placed as ``results`` says, by position in the body:
-    the position of the node's output that it is written to at once, or None where the body
-    has a buffer for it; such a buffer lasts until the next execution has made its own, with
-    ``kept`` until the node is done. ``early`` outputs have their buffer before a body runs.
+    the position of the node's output that it is written to at once, ``IN_SCRATCH``, or None
+    where the body has a buffer for it; such a buffer lasts until the next execution has made
+    its own, with ``kept`` until the node is done. ``early`` outputs have their buffer before a body runs.
     """
 
     scratch: tuple[int, ...] = ()

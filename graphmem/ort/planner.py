@@ -2,7 +2,7 @@
 
 For each output of each node, in the order in which they run:
 
-(1) a graph's output has a buffer of its own;
+(1) a graph's output has a buffer of its own, unless a Loop's body only hands it on;
 (2) an alias (Reshape and the like) has its input's buffer;
 (3) a kernel that may work in place does so if this is the last use of its input's buffer, and
     both have the same element size and the same shape;
@@ -91,7 +91,8 @@ class _Planner:
 
     def _placing(self, node: Node, position: int, name: str) -> Placing:
         if name in self.outputs:
-            return Placing(Kind.OUTPUT, name)
+            passed = self._passed_on(node)
+            return Placing(Kind.SHARED, passed) if passed else Placing(Kind.OUTPUT, name)
         found = self._aliased(node, position) or self._in_place(node, position, name)
         if found is None and self.graph.values[name].is_tensor:
             found = self._freed(name)
@@ -100,6 +101,13 @@ class _Planner:
         buffer = self.placings[found].buffer
         self.uses[buffer] += self.uses[name]
         return Placing(Kind.SHARED, buffer)
+
+    def _passed_on(self, node: Node) -> str | None:
+        """What a Loop's body only hands on, but for the number of the iteration."""
+        given = node.inputs[0] if node.inputs else ""
+        if self.graph.parent != "Loop" or node.op != "Identity" or given == self.graph.inputs[0]:
+            return None
+        return given if self.placings[given].kind is Kind.GIVEN else None
 
     def _aliased(self, node: Node, position: int) -> str | None:
         for source, target in node.aliases:

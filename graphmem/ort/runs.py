@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphmem.allocator.bfc import Arena, ArenaSettings, Chunk
-from graphmem.ort.graph import Call, Execution, Graph, Node
+from graphmem.ort.graph import IN_SCRATCH, Call, Execution, Graph, Node
 from graphmem.ort.pattern import Pattern, PatternTrace, aligned
 from graphmem.ort.planner import Kind, Plan, make_plan
 
@@ -173,11 +173,19 @@ class _Held:
     used: int = -1
 
 
+Target = tuple[str, Node]
+"""A value of the frame around, and the node there that gives it."""
+
+
+def _target(node: Node, position: int) -> Target | None:
+    return None if position == IN_SCRATCH else (node.outputs[position], node)
+
+
 class _Frame:
     """One execution of one graph.
 
-    ``returns`` are the outputs that the frame around it has the buffers of: by name, what they
-    are there and the node that they belong to.
+    ``returns`` are the outputs that the frame around it has the buffers of, by name; None for
+    those in a block of the node's scratch.
     """
 
     def __init__(
@@ -187,7 +195,7 @@ class _Frame:
         log: _Log,
         depth: int,
         around: _Frame | None = None,
-        returns: Mapping[str, tuple[str, Node]] | None = None,
+        returns: Mapping[str, Target | None] | None = None,
     ) -> None:
         self.session = session
         self.execution = execution
@@ -252,6 +260,9 @@ class _Frame:
         call = self.execution.calls.get(position, Call())
         arena = self.session.arena
         started = self.now
+        for name in node.outputs:
+            if name in call.early:
+                self.make(name, node)
         scratch = [(n, arena.alloc(n)) for n in call.scratch[: call.before]]
         if call.inner:
             self._bodies(node, call)
@@ -280,15 +291,12 @@ class _Frame:
 
     def _bodies(self, node: Node, call: Call) -> None:
         """Run a node's bodies in turn, then make those of its outputs that they did not."""
-        for name in node.outputs:
-            if name in call.early:
-                self.make(name, node)
         before: _Frame | None = None
         frames = []
         for body in call.inner:
             names = body.graph.outputs
             placed = zip(names, call.results, strict=False)
-            returns = {n: (node.outputs[at], node) for n, at in placed if at is not None}
+            returns = {n: _target(node, at) for n, at in placed if at is not None}
             frame = _Frame(self.session, body, self.log, self.depth + 1, self, returns)
             frame.run()
             frame.end(keep=frozenset(names))
@@ -309,8 +317,10 @@ class _Frame:
 
     def make(self, name: str, node: Node) -> None:
         """Give an output of a node its buffer, if it has none yet."""
-        if name in self.returns and self.around is not None:
-            self.around.make(*self.returns[name])
+        if name in self.returns:
+            target = self.returns[name]
+            if target is not None and self.around is not None:
+                self.around.make(*target)
         elif self.plan.placings[name].kind is not Kind.SHARED:
             if name not in self.held:
                 self._allocate(name, node)

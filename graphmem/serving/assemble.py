@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import onnx
 
 from graphmem.ort import Call, Execution, Graph, Node, Setup, Value
-from graphmem.ort.graph import pattern_key
+from graphmem.ort.graph import IN_SCRATCH, pattern_key
 from graphmem.serving.results import NOTHING, GraphCall, Result
 from graphmem.sources.onnx import model as plain
 from graphmem.sources.onnx.element_types import ElementType
@@ -20,6 +20,7 @@ from graphmem.sources.onnx.runtime.packing import SMALL_BYTES, Repeats, packed
 from graphmem.sources.onnx.runtime.scratch import Shapes, scratch
 
 Names = tuple[str, ...]
+Bytes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,7 @@ class _Assembler:
             values=_values(nodes, types, (*reads, *graph.weights)),
             initializers=frozenset(graph.weights),
             outer=reads,
+            parent="" if node is None else node.op_type,
         )
         self._graphs[id(proto)] = _Structure(proto, made, nodes, types)
         return self._graphs[id(proto)]
@@ -225,20 +227,21 @@ class _Assembler:
     ) -> Call:
         protos = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
         graphs = dict(one.bodies())
-        inner = tuple(
-            self.graph(
-                protos[name],
-                self.originals.get((node.name, name), protos[name]),
-                graphs[name],
-                body,
-                scope,
-                node,
-            )
-            for name, body in call.bodies.get(one.outputs, ())
-        )
+        inner: list[Execution] = []
+        given = _first_inputs(one, scope.results)
+        for name, body in call.bodies.get(one.outputs, ()):
+            names = (v.name for v in graphs[name].inputs)
+            known = {**scope.results, **dict(zip(names, given, strict=False))}
+            original = self.originals.get((node.name, name), protos[name])
+            within = replace(scope, results=known)
+            inner.append(self.graph(protos[name], original, graphs[name], body, within, node))
+            given = _next_inputs(one, graphs[name], body, given)
         results, kept = _placed(one)
-        early = self._early(node, inner) if one.op in ("If", "Scan") else frozenset()
-        return Call(inner=inner, results=results, kept=kept, early=early)
+        early = self._early(node, inner) if one.op == "If" else frozenset()
+        if one.op == "Scan":
+            early = frozenset(filter(None, one.outputs))
+        blocks = _of_control(one, scope.results, len(inner))
+        return Call(blocks, len(blocks), tuple(inner), results, kept, early)
 
     def _early(self, node: onnx.NodeProto, inner: Sequence[Execution]) -> frozenset[str]:
         """The outputs that have their buffer before the body runs: those of known sizes."""
@@ -287,8 +290,9 @@ def _captured(proto: onnx.GraphProto) -> Names:
 def _placed(node: plain.Node) -> tuple[tuple[int | None, ...], frozenset[int]]:
     """Where a body's outputs are written to, and which are kept until the node is done.
 
-    If hands its own outputs to its body; Scan does so with what it stacks; Loop keeps what it
-    stacks until its end, and copies what it carries then.
+    If hands its own outputs to its body; Scan does so with what it stacks, and has buffers of
+    its own for the states; Loop keeps what it stacks until its end, and copies what it carries
+    then.
     Source: onnxruntime/core/providers/cpu/controlflow/{if,loop,scan_utils}.cc.
     """
     outputs = len(node.outputs)
@@ -297,10 +301,67 @@ def _placed(node: plain.Node) -> tuple[tuple[int | None, ...], frozenset[int]]:
     if node.op == "Loop":
         carried = len(node.inputs) - 2
         return (), frozenset(range(1 + carried, 1 + outputs))
-    stacked = int(node.attributes.get("num_scan_inputs", 0))
-    carried = len(node.inputs) - stacked - (1 if node.version < 9 else 0)
-    written = tuple(at if at >= carried else None for at in range(outputs))
-    return written, frozenset()
+    written = range(_carried(node), outputs)
+    return (*(IN_SCRATCH for _ in range(_carried(node))), *written), frozenset()
+
+
+def _carried(node: plain.Node) -> int:
+    """How many values Loop or Scan hands from one run of its body to the next."""
+    if node.op == "Loop":
+        return len(node.inputs) - 2
+    sequence_lengths = 1 if node.version < 9 else 0
+    return len(node.inputs) - int(node.attributes["num_scan_inputs"]) - sequence_lengths
+
+
+def _first_inputs(node: plain.Node, results: Mapping[str, Result]) -> list[Result]:
+    """What the body's inputs are in its first run: the counter and condition, states, slices."""
+    given = [results.get(name, NOTHING) for name in node.inputs]
+    if node.op == "Loop":
+        scalars = [Result((), ElementType.INT64), Result((), ElementType.BOOL)]
+        return [*scalars, *given[2:]]
+    if node.op != "Scan":
+        return []
+    given = given[1:] if node.version < 9 else given
+    carried = _carried(node)
+    axes = node.attributes.get("scan_input_axes", (0,) * (len(given) - carried))
+    slices = zip(given[carried:], axes, strict=False)
+    return [*given[:carried], *(_slice(result, axis) for result, axis in slices)]
+
+
+def _slice(result: Result, axis: int) -> Result:
+    if result.shape is None:
+        return NOTHING
+    at = axis % len(result.shape)
+    return replace(result, shape=result.shape[:at] + result.shape[at + 1 :])
+
+
+def _next_inputs(
+    node: plain.Node, graph: plain.Graph, call: GraphCall, given: list[Result]
+) -> list[Result]:
+    """The same for the next run: the states are what the body gave."""
+    if node.op not in ("Loop", "Scan"):
+        return given
+    first = 1 if node.op == "Loop" else 0
+    states = [v.name for v in graph.outputs[first : first + _carried(node)]]
+    start = 2 if node.op == "Loop" else 0
+    names = [v.name for v in graph.inputs]
+    known = dict(zip(names, given, strict=False))
+    made = [call.results.get(name, known.get(name, NOTHING)) for name in states]
+    return [*given[:start], *made, *given[start + len(made) :]]
+
+
+def _of_control(node: plain.Node, results: Mapping[str, Result], runs: int) -> Bytes:
+    """What Loop and Scan allocate for themselves: counter and condition, two of each state.
+
+    Source: ``LoopImpl::CreateInitialFeeds`` in core/providers/cpu/controlflow/loop.cc,
+    ``LoopStateVariable`` in scan_utils.cc.
+    """
+    if node.op == "Loop":
+        return (8, 1)
+    if node.op != "Scan":
+        return ()
+    states = _first_inputs(node, results)[: _carried(node)]
+    return tuple(s.nbytes for s in states for _ in range(min(2, runs - 1)))
 
 
 def _node(node: onnx.NodeProto) -> Node:

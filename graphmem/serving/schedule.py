@@ -50,7 +50,12 @@ class _Builder:
         held: list[int] = []
         for step, run in enumerate(self._served.runs, start=1):
             start = len(operations)
+            begun = len(self._storages)
             born, freed, scratch = self._blocks(run, start)
+            reads: dict[int, list[int]] = defaultdict(list)
+            for storage in self._storages[begun:]:
+                if storage.last_use > storage.born:
+                    reads[storage.last_use].append(storage.id)
             for at, moment in enumerate(run.moments):
                 index = start + at
                 blocks = scratch.get(at, [])
@@ -62,7 +67,7 @@ class _Builder:
                         step=step,
                         module=module_path(moment.node or moment.op),
                         source=None,
-                        reads=tuple(s.id for s in self._read_at(index, start)),
+                        reads=tuple(reads[index]),
                         allocates=tuple(born.get(at, ())),
                         frees=tuple(freed.get(at, ())),
                         scratch=(tuple(b.nbytes for b in blocks),) if blocks else (),
@@ -79,14 +84,11 @@ class _Builder:
         )
         return schedule, Placement(tuple(self._sizes), tuple(scratch_sizes), tuple(held))
 
-    def _read_at(self, index: int, start: int) -> Iterator[Storage]:
-        return (s for s in self._storages[self._own :] if s.last_use == index and s.born < index)
-
     def _weights(self) -> None:
         assembled = self._served.assembled
+        copied = {held.weight for held in assembled.held if not held.packed_by}
         for name, weight in assembled.weights.items():
-            is_copied = any(h.weight == name and not h.packed_by for h in assembled.held)
-            if name not in assembled.dropped and not is_copied:
+            if name not in assembled.dropped and name not in copied:
                 self._outside += weight.nbytes
                 nbytes, reader = weight.nbytes, self._reader(name)
                 self._add(name, nbytes, nbytes, Category.PARAMETERS, reader)
@@ -97,7 +99,6 @@ class _Builder:
                 nbytes = held.setup.nbytes
                 size = arena_bytes(nbytes) if held.setup.in_region else nbytes
                 self._add(held.weight, nbytes, size, category, reader)
-        self._own = len(self._storages)
 
     def _reader(self, weight: str) -> str:
         return self._served.assembled.readers.get(weight, TOP_LEVEL)

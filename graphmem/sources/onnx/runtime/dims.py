@@ -95,7 +95,10 @@ class Dims:
             return _reordered(node, types)
         if node.op_type == "If" and not node.domain:
             branches = [self.graph(body, types) for body in bodies(node)]
-            ends = [[t.get(v.name) for v in b.output] for t, b in zip(branches, bodies(node), strict=True)]
+            ends = [
+                [t.get(v.name) for v in b.output]
+                for t, b in zip(branches, bodies(node), strict=True)
+            ]
             return _of_either(node, ends)
         stand_in = _stand_in(node)
         if stand_in is None or bodies(node):
