@@ -36,7 +36,7 @@ from graphmem.schedule import (
 from graphmem.summary import HOLDERS, summarize
 from tests.schedules import PATHS, build, op, schedules, tensor
 
-TARGETS = st.sampled_from(Target)
+TARGETS = st.sampled_from((Target.CUDA, Target.CPU))  # ONNX Runtime is given its blocks
 VALIDATOR = Draft202012Validator(json_schema())
 FORWARD, BACKWARD, OPTIMIZER = Phase
 
@@ -399,7 +399,7 @@ def test_others_that_hold_save_or_run_have_a_row_after_those_of_the_model() -> N
 # -- what a layer keeps, over two steps
 
 
-@pytest.mark.parametrize("target", Target)
+@pytest.mark.parametrize("target", [Target.CUDA, Target.CPU])
 def test_what_a_layer_saves_counts_once_though_each_step_saves_anew(target: Target) -> None:
     def saved(nbytes: int, category: Category) -> Storage:
         return tensor(nbytes, category, module="before", saved_by="fc")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from graphmem.options import Target
 
-BLOCK_BYTES = {Target.CUDA: 512, Target.CPU: 1}
+BLOCK_BYTES = {Target.CUDA: 512, Target.CPU: 1, Target.ONNXRUNTIME: 256}
 """What a request is rounded up to a multiple of.
 
 CUDA: ``kMinBlockSize`` in c10/core/AllocatorConfig.h (torch 2.13), applied by
 ``round_size`` in c10/cuda/CUDACachingAllocator.cpp. CPU: c10/core/CPUAllocator.cpp
-reports the bytes as they were asked for.
+reports the bytes as they were asked for. ONNXRUNTIME: ``kMinAllocationSize`` in
+onnxruntime/core/framework/bfc_arena.h (``allocator.bfc`` is the arena itself).
 """
 
 

@@ -53,6 +53,7 @@ class Analyze:
         kind = kind_of(arguments.format, arguments.output, REPORT_KINDS)
         if arguments.timeline and kind != "json":
             raise UsageError("--timeline is part of the JSON report: add --format json")
+        arguments.target = target_of(arguments)
         snapshot = snapshot_of(arguments)
         report, schedule = self._traced(arguments)
         comparison = None
@@ -64,9 +65,9 @@ class Analyze:
     def _traced(self, arguments: argparse.Namespace) -> tuple[Report, Schedule]:
         from graphmem.sources import load_subject
 
-        if target_of(arguments) == ONNXRUNTIME:
+        if arguments.target == ONNXRUNTIME:
             return served(arguments)
-        options = options_of(arguments, target_of(arguments))
+        options = options_of(arguments, arguments.target)
         subject = load_subject(arguments.subject, request_of(arguments, options))
         try:
             return _analyzed(subject, options, arguments)

@@ -54,13 +54,15 @@ class Verify:
     def run(self, arguments: argparse.Namespace) -> ExitCode:
         """Predict, measure and compare."""
         kind = kind_of(arguments.format, arguments.output, REPORT_KINDS)
-        target = "cpu" if target_of(arguments) == "cuda" else target_of(arguments)
+        target = target_of(arguments)
+        if arguments.target is None and target != ONNXRUNTIME:
+            target = "cpu"
         if target == ONNXRUNTIME:
             return _verify_serving(arguments, kind)
         if target != "cpu":
             raise UsageError(
-                f"--target {target}: this version verifies on real CPU tensors and in ONNX "
-                "Runtime only; use --target cpu or onnxruntime"
+                f"--target {target}: this version verifies on real CPU tensors only, and a "
+                "model.onnx in ONNX Runtime; use --target cpu or onnxruntime"
             )
         from graphmem.measure.cpu import verify_call
         from graphmem.render.verification import rendered

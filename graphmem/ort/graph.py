@@ -77,7 +77,8 @@ class Call:
     bodies in turn. A body's outputs are placed as ``results`` says, by position in the body:
     the position of the node's output that it is written to at once, ``IN_SCRATCH``, or None
     where the body has a buffer for it; such a buffer lasts until the next execution has made
-    its own, with ``kept`` until the node is done. ``early`` outputs have their buffer before a body runs.
+    its own, with ``kept`` until the node is done. ``early`` outputs have their buffer before
+    a body runs.
     """
 
     scratch: tuple[int, ...] = ()

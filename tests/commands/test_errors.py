@@ -39,7 +39,7 @@ HERE = "tests/commands/factories.py"
         (["analyze", f"{HERE}:goof"], r"factories\.py.*'goof'.*did you mean 'good'"),
         (["analyze", "tests/commands/factory.py:good"], r"tests/commands/factory\.py"),
         (["analyze", "no.such.module:factory"], r"no\.such\.module|'no'"),
-        (["analyze", "model.onnx"], r"model\.onnx: ONNX"),
+        (["analyze", "model.onnx"], r"model\.onnx: no such file"),
         (
             ["analyze", f"{HERE}:raises"],
             r"raises: ValueError: the weights are \(factories.py, line 1\d\)",
