@@ -25,7 +25,7 @@ def test_every_member_is_chosen_by_its_value(member: Mode | Precision | Target) 
             "trainning",
             "--mode: 'trainning' is not one of inference, training; did you mean 'training'?",
         ),
-        (Target, "tpu", "--mode: 'tpu' is not one of cuda, cpu; did you mean 'cpu'?"),
+        (Target, "tpu", "--mode: 'tpu' is not one of cuda, cpu, onnxruntime; did you mean 'cpu'?"),
         (
             Precision,
             "amp_bf16",
@@ -33,7 +33,7 @@ def test_every_member_is_chosen_by_its_value(member: Mode | Precision | Target) 
             "did you mean 'amp-bf16'?",
         ),
         (Mode, "", "--mode: '' is not one of inference, training"),
-        (Target, "xyz", "--mode: 'xyz' is not one of cuda, cpu"),
+        (Target, "xyz", "--mode: 'xyz' is not one of cuda, cpu, onnxruntime"),
     ],
 )
 def test_a_choice_that_there_is_not_is_refused_with_what_there_is(

@@ -1,6 +1,6 @@
 """Writes docs/onnx.md: which of the onnx package's node tests pass, by operator.
 
-    python -m tools.onnx_table
+python -m tools.onnx_table
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ FACTORIES = [
     "vit.py:vit_small",
     "resnet.py:resnet18",
     "resnet.py:resnet50",
+    "convnet.py:convnet",
+    "convnet.py:channels_last",
     "checkpointed.py:kept",
     "checkpointed.py:reentrant",
     "checkpointed.py:not_reentrant",

@@ -50,7 +50,7 @@ def _images(
         torch.backends.cudnn.benchmark = benchmark
         model = placed(build, device).train()
         if last:
-            model = model.to(memory_format=torch.channels_last)
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
         def loss() -> Tensor:
