@@ -75,15 +75,18 @@ def in_order(graph: onnx.GraphProto, original: onnx.GraphProto) -> list[onnx.Nod
     after them, as they are made: while it goes through the nodes before in the order in which
     they would run. Those that bring a blocked layout back are made last, in an order that
     changes from one process to the next (``NchwcTransformerImpl::Finalize`` goes through a
-    hash table of pointers).
+    hash table of pointers): here they come in the order of what they turn.
     """
     counted = [node for node in original.node if node.op_type != "Constant"]
     same = {_result(node): at for at, node in enumerate(counted)}
     named = {node.name: at for at, node in enumerate(counted) if node.name}
+    makers = {name: at for at, node in enumerate(counted) for name in node.output}
     kept = [_kept(node, counted, same, named) for node in graph.node]
-    earlier = [_earlier(node, at, named) if at is None else at for node, at in _each(graph, kept)]
+    earlier = [
+        _earlier(node, named, makers) if at is None else at for node, at in _each(graph, kept)
+    ]
     rank = {at: place for place, at in enumerate(execution_order(_ordered(graph, earlier)))}
-    later = len(counted) + len(graph.node)
+    later = len(graph.node)
     indices = [
         len(counted) + rank[position] + (later if node.op_type == "ReorderOutput" else 0)
         if at is None
@@ -115,10 +118,17 @@ def _each(
     return zip(graph.node, indices, strict=True)
 
 
-def _earlier(node: onnx.NodeProto, at: int | None, named: Mapping[str, int]) -> int:
-    """The index of the node that one was made of, by its name; after all if it is not known."""
+def _earlier(node: onnx.NodeProto, named: Mapping[str, int], makers: Mapping[str, int]) -> int:
+    """The index of the node that one was made of: by its name, or by the value that it turns.
+
+    After all where it is not known.
+    """
     name = node.name.removesuffix("_nchwc")
-    return named.get(name, named.get(name.removeprefix("fused "), len(named)))
+    for key in (name, name.removeprefix("fused ")):
+        if key in named:
+            return named[key]
+    values = (*node.output, *node.input)
+    return next((makers[value] for value in values if value in makers), len(named))
 
 
 def _result(node: onnx.NodeProto) -> tuple[str, ...]:
