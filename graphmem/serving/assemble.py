@@ -366,8 +366,10 @@ def _of_control(node: plain.Node, results: Mapping[str, Result], runs: int) -> B
 
 def _node(node: onnx.NodeProto) -> Node:
     label = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+    # ONNX Runtime numbers these otherwise in each process.
+    is_numbered = node.op_type == "ReorderOutput"
     return Node(
-        node.name,
+        f"{node.op_type}/{node.output[0]}" if is_numbered else node.name,
         label,
         tuple(node.input),
         tuple(node.output),
