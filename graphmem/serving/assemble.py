@@ -122,6 +122,7 @@ class _Assembler:
         self.read: dict[str, int] = {}
         self.read_packed: dict[str, int] = {}
         self._graphs: dict[int, _Structure] = {}
+        self._filled = _filled(proto.graph)
 
     @cached_property
     def dropped(self) -> frozenset[str]:
@@ -147,7 +148,8 @@ class _Assembler:
         plain_nodes = {n.outputs: n for n in graph.nodes}
         calls = {}
         for position, one in enumerate(nodes):
-            found = self._call(one, plain_nodes[tuple(one.output)], call, scope)
+            known = plain_nodes.get(tuple(one.output))  # None: a weight that a node fills
+            found = None if known is None else self._call(one, known, call, scope)
             if found is not None:
                 calls[position] = found
         sizes = {n: results.get(n, NOTHING).nbytes for one in nodes for n in one.output if n}
@@ -164,14 +166,14 @@ class _Assembler:
         if id(proto) in self._graphs:
             return self._graphs[id(proto)]
         types = self.dims.graph(proto, outer.types)
-        nodes = [n for n in in_order(proto, original) if n.output[0] not in graph.weights]
+        nodes = [n for n in in_order(proto, original) if n.op_type != "Constant"]
         reads = () if node is None else _captured(proto)
         made = Graph(
             nodes=tuple(map(_node, nodes)),
             inputs=tuple(v.name for v in graph.inputs),
             outputs=tuple(v.name for v in graph.outputs),
             values=_values(nodes, types, (*reads, *graph.weights)),
-            initializers=frozenset(graph.weights),
+            initializers=frozenset(graph.weights) - _made_by(nodes),
             outer=reads,
             parent="" if node is None else node.op_type,
         )
@@ -183,9 +185,10 @@ class _Assembler:
 
         A graph's own come first, then those of its bodies.
         """
-        visible = {**outer, **graph.weights}
-        self.weights |= graph.weights
-        for weight in graph.weights.values():
+        own = {n: w for n, w in graph.weights.items() if n not in self._filled}
+        visible = {**outer, **own}
+        self.weights |= own
+        for weight in own.values():
             if 0 < weight.nbytes <= SMALL_BYTES:
                 self.setup.append(Held(weight.name, "", Setup(weight.nbytes)))
         for node in graph.nodes:
@@ -269,6 +272,17 @@ class _Assembler:
         shapes = [scope.results.get(n, NOTHING).shape for n in names]
         known = [shape for shape in shapes if shape is not None]
         return pattern_key(known) if len(known) == len(shapes) else None
+
+
+def _made_by(nodes: Iterable[onnx.NodeProto]) -> frozenset[str]:
+    return frozenset(name for node in nodes for name in node.output)
+
+
+def _filled(graph: onnx.GraphProto) -> frozenset[str]:
+    """The weights that nodes fill while the model runs: they are no initializers."""
+    own = _made_by(node for node in graph.node if node.op_type == "ConstantOfShape")
+    inner = (_filled(body) for node in graph.node for body in bodies(node))
+    return own.union(*inner)
 
 
 def _named_bodies(graph: onnx.GraphProto) -> Iterator[tuple[tuple[str, str], onnx.GraphProto]]:
@@ -368,15 +382,16 @@ def _node(node: onnx.NodeProto) -> Node:
     label = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
     # ONNX Runtime numbers these otherwise in each process.
     is_numbered = node.op_type == "ReorderOutput"
+    name = f"{node.op_type}/{node.output[0]}" if is_numbered else node.name
     return Node(
-        f"{node.op_type}/{node.output[0]}" if is_numbered else node.name,
+        name,
         label,
         tuple(node.input),
         tuple(node.output),
         implicit=captured(node),
         aliases=aliases(node.domain, node.op_type),
         in_place=in_place(node.domain, node.op_type),
-        module=node.name or node.op_type,
+        module=name or node.op_type,
     )
 
 
