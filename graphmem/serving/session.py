@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphmem.errors import UsageError
+from graphmem.errors import UnsupportedOpError, UsageError
 from graphmem.options import Options
 from graphmem.ort import Run, RunSettings, simulate
 from graphmem.report import InputInfo
@@ -22,6 +22,7 @@ from graphmem.sources.onnx.model import Model
 from graphmem.sources.onnx.module import build_module
 from graphmem.sources.onnx.read import as_model, load_proto
 from graphmem.sources.onnx.runtime import optimize
+from graphmem.sources.onnx.runtime.scratch import not_measured
 from graphmem.sources.onnx.user_rules import load_rules
 from graphmem.trace.observe import observe
 
@@ -88,8 +89,28 @@ def serve(
     )
     runs = simulate([assembled.execution] * settings.runs, settings.run, assembled.setup)
     missing = (_NOT_INSTALLED,) if settings.optimize and not can_optimize else ()
-    unknown = (*missing, *bounds.notes)
+    unknown = (*missing, *_kernels(model, strict=options.strict), *bounds.notes)
     return Served(path, assembled, tuple(runs), _described(values), unknown, values)
+
+
+def _kernels(model: Model, *, strict: bool) -> Iterator[Unknown]:
+    """A note on the operators whose kernels' own buffers nobody has measured.
+
+    Raises:
+        UnsupportedOpError: there are some, and nothing is to be assumed.
+    """
+    names = ", ".join(not_measured(model.graph))
+    if names and strict:
+        raise UnsupportedOpError(
+            f"{model.path}: what ONNX Runtime's kernels of {names} allocate for themselves is not "
+            "known; without --strict it is taken to be nothing"
+        )
+    if names:
+        yield Unknown(
+            "what kernels of ONNX Runtime allocate for themselves, and pack of their weights",
+            names,
+            "nothing",
+        )
 
 
 def _check(path: str, request: InputRequest, options: Options) -> None:

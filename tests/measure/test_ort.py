@@ -14,7 +14,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from graphmem.cli import main
-from graphmem.errors import ModelLoadError, UsageError
+from graphmem.errors import ModelLoadError, UnsupportedOpError, UsageError
 from graphmem.measure.ort import NodePair, compared, verify_serving
 from graphmem.options import Mode, Options
 from graphmem.ort import Moment, Run, RunSettings
@@ -329,3 +329,16 @@ def test_a_file_that_onnx_runtime_refuses(tmp_path: Path) -> None:
     path = saved(tmp_path, [node("Tanh", "x", "t"), node("Unheard", "t", "y")], [3])
     with pytest.raises((ModelLoadError, UsageError), match=r"made\.onnx"):
         serve(path, InputRequest(), INFERENCE)
+
+
+@pytest.mark.parametrize(("op", "named"), [("Erf", ["Erf"]), ("Relu", [])])
+def test_kernels_that_nobody_measured_are_named(op: str, named: list[str], tmp_path: Path) -> None:
+    path = saved(tmp_path, [node(op, "x", "y")], ["N"])
+
+    notes = [u.where for u in served(path, ServeSettings(optimize=False)).unknown]
+
+    assert notes == named
+    strict = replace(INFERENCE, strict=True)
+    if named:
+        with pytest.raises(UnsupportedOpError, match="kernels of Erf"):
+            serve(path, REQUEST, strict, ServeSettings(optimize=False))

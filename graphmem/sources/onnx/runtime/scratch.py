@@ -7,10 +7,10 @@ bytes that are alive together, most of them taken after the outputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphmem.sources.onnx.model import Node
+from graphmem.sources.onnx.model import Graph, Node
 
 Shape = tuple[int, ...]
 
@@ -239,3 +239,36 @@ _RULES: dict[tuple[str, str], Rule] = {
     ("", "LRN"): _local_response,
     **{("", op): _variadic for op in ("Sum", "Max", "Min", "Mean")},
 }
+
+
+_MEASURED: Mapping[str, frozenset[str]] = {
+    "": frozenset(
+        {
+            *("Abs", "Add", "AveragePool", "BatchNormalization", "Cast", "Clip", "Concat"),
+            *("ConstantOfShape", "Div", "Equal", "Exp", "Expand", "Gather", "Gemm"),
+            *("GlobalAveragePool", "GlobalMaxPool", "Identity", "If"),
+            *("LayerNormalization", "Loop", "MatMul", "MaxPool", "Mul", "Neg", "Not", "Pad", "Pow"),
+            *("Reciprocal", "ReduceMax", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Scan"),
+            *("Shape", "Sigmoid", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tanh"),
+            *("Transpose", "Unsqueeze", "Flatten"),
+        }
+    ),
+    _MICROSOFT: frozenset({"FusedGemm", "FusedMatMul", "QuickGelu"}),
+    "com.microsoft.nchwc": frozenset(
+        {"AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "ReorderInput", "ReorderOutput"}
+    ),
+}
+"""Operators whose kernels were seen to take nothing beside their outputs, packed weights and
+what the rules above say: in graphs whose every profiled figure is predicted to the byte."""
+
+
+def not_measured(graph: Graph) -> list[str]:
+    """The operators of a graph and its bodies of whose kernels nothing is known, sorted."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        known = (node.domain, node.op) in _RULES or node.op in _MEASURED.get(node.domain, ())
+        if not known:
+            found.add(node.kind)
+        for _, body in node.bodies():
+            found.update(not_measured(body))
+    return sorted(found)
