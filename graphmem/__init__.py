@@ -1,4 +1,4 @@
-"""graphmem: the true peak of GPU memory of a PyTorch model, before anything runs."""
+"""graphmem: the true peak of GPU memory of a PyTorch or ONNX model, before anything runs."""
 
 from __future__ import annotations
 
