@@ -20,6 +20,8 @@ from graphmem.options import Mode, Options
 from graphmem.ort import Moment, Run, RunSettings
 from graphmem.serving.session import Served, ServeSettings, serve
 from graphmem.sources.inputs import InputRequest
+from graphmem.sources.onnx.runtime.dims import Dims, named_dims
+from graphmem.sources.onnx.runtime.optimize import optimized
 
 pytest.importorskip("onnxruntime", reason="the truth is ONNX Runtime's profile")
 
@@ -178,7 +180,37 @@ def recurrent(folder: Path) -> str:
     return saved(folder, [made, node("Relu", "h", "y")], [9, "N", 32], weights)
 
 
-MODELS = (mlp, diamond, residual, attention, choice, loop, scan, recurrent)
+def transformer(folder: Path) -> str:
+    """Two layers of an encoder: ONNX Runtime makes FusedMatMul and SkipLayerNormalization."""
+    nodes = []
+    for i, (given, made) in enumerate((("x", "l0"), ("l0", "y"))):
+        projected = [("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])]
+        for name, turned in projected:
+            nodes += [
+                node("MatMul", f"{given} w{name}", f"{name}m{i}"),
+                node("Add", f"{name}m{i} b{name}", f"{name}a{i}"),
+                node("Reshape", f"{name}a{i} heads", f"{name}s{i}"),
+                node("Transpose", f"{name}s{i}", f"{name}t{i}", perm=turned),
+            ]
+        nodes += [
+            *(node("MatMul", f"qt{i} kt{i}", f"p{i}"), node("Div", f"p{i} four", f"d{i}")),
+            *(node("Softmax", f"d{i}", f"e{i}"), node("MatMul", f"e{i} vt{i}", f"o{i}")),
+            node("Transpose", f"o{i}", f"ot{i}", perm=[0, 2, 1, 3]),
+            *(node("Reshape", f"ot{i} whole", f"h{i}"), node("MatMul", f"h{i} wo", f"z{i}")),
+            *(node("Add", f"z{i} bo", f"za{i}"), node("Add", f"za{i} {given}", f"r{i}")),
+            node("LayerNormalization", f"r{i} g h", made),
+        ]
+    weights = [weight(f"w{name}", 64, 64) for name in "qkvo"]
+    weights += [weight(name, 64) for name in ("bq", "bk", "bv", "bo", "g", "h")]
+    weights += [
+        numpy_helper.from_array(np.array([0, 32, 4, 16]), "heads"),
+        numpy_helper.from_array(np.array([0, 32, 64]), "whole"),
+        numpy_helper.from_array(np.array(4, np.float32), "four"),
+    ]
+    return saved(folder, nodes, ["N", 32, 64], weights)
+
+
+MODELS = (mlp, diamond, residual, attention, transformer, choice, loop, scan, recurrent)
 REQUEST = InputRequest(dims=("N=50",))
 
 
@@ -219,6 +251,50 @@ def test_every_kernel_of_every_run_to_the_byte(
 def test_every_kernel_without_a_memory_pattern(make: type, tmp_path: Path) -> None:
     result = verify_serving(served(make(tmp_path), NO_PATTERN), NO_PATTERN)
     assert [pair for pair in result.nodes if different(pair)] == []
+
+
+def test_the_transformer_has_products_and_norms_of_onnx_runtimes_own(tmp_path: Path) -> None:
+    found = {n.op_type for n in optimized(transformer(tmp_path)).graph.node}
+    assert {"FusedMatMul", "SkipLayerNormalization"} <= found
+
+
+SHAPES: tuple[tuple[list[int | str], list[int | str]], ...] = (
+    (["N", 3, "R", 5], ["N", 3, 5, 7]),
+    (["N", 5, 5], ["N", 5, 5]),
+    ([5], ["N", 5, 5]),
+    ([5, 5], [5]),
+)
+
+
+def fused_product(first: list[int | str], second: list[int | str], flags: int) -> onnx.ModelProto:
+    """The bits of ``flags`` are the attributes transA, transB, transBatchA, transBatchB."""
+    names = ("transA", "transB", "transBatchA", "transBatchB")
+    product = helper.make_node("FusedMatMul", ["a", "b"], ["y"], domain="com.microsoft")
+    bits = {name: flags >> bit & 1 for bit, name in enumerate(names)}
+    product.attribute.extend(helper.make_attribute(k, v) for k, v in bits.items())
+    given = values(("a", TensorProto.FLOAT, first), ("b", TensorProto.FLOAT, second))
+    end = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([product], "made", given, [end])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+@pytest.mark.parametrize("flags", range(16))
+@pytest.mark.parametrize(("first", "second"), SHAPES)
+def test_what_is_known_of_a_fused_product(
+    first: list[int | str], second: list[int | str], flags: int
+) -> None:
+    from onnxruntime import InferenceSession
+    from onnxruntime.capi.onnxruntime_pybind11_state import Fail
+
+    model = fused_product(first, second, flags)
+    known = named_dims(Dims(model, model).graph(model.graph)["y"])
+    if known is not None:
+        (made,) = InferenceSession(model.SerializeToString()).get_outputs()
+        assert known == tuple(made.shape)
+    else:
+        with pytest.raises(Fail, match="Incompatible dimensions"):
+            InferenceSession(model.SerializeToString())
 
 
 def test_the_peaks_of_a_loop_without_a_memory_pattern(tmp_path: Path) -> None:

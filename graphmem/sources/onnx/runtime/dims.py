@@ -93,6 +93,8 @@ class Dims:
     ) -> Types:
         if (node.domain, node.op_type) in _REORDERS:
             return _reordered(node, types)
+        if (node.domain, node.op_type) == (_MICROSOFT, "FusedMatMul"):
+            return _of_product(node, types)
         if node.op_type == "If" and not node.domain:
             branches = [self.graph(body, types) for body in bodies(node)]
             ends = [
@@ -184,6 +186,47 @@ def _of_either(node: onnx.NodeProto, ends: list[list[TypeProto | None]]) -> Type
                 mine.Clear()
         found[name] = made
     return found
+
+
+def _of_product(node: onnx.NodeProto, types: Types) -> Types:
+    """Of MatMul, once each operand [first, ..., row, column] is turned as its attributes say.
+
+    Source: ``FusedMatMulShapeInference`` in onnxruntime/core/graph/contrib_ops/contrib_defs.cc.
+    """
+    turned = {}
+    for side, name in zip("AB", node.input, strict=True):
+        given = types.get(name)
+        if given is None or not given.tensor_type.HasField("shape"):
+            return {}
+        turned[side] = _turned(given, _flag(node, f"trans{side}"), _flag(node, f"transBatch{side}"))
+    product = onnx.helper.make_node("MatMul", list(turned), node.output)
+    schema = onnx.defs.get_schema("MatMul", _STAND_IN_OPSET, "")
+    opsets = [onnx.helper.make_opsetid("", _STAND_IN_OPSET)]
+    try:
+        return dict(
+            shape_inference.infer_node_outputs(schema, product, turned, opset_imports=opsets)
+        )
+    except _NOT_INFERRED:
+        return {}
+
+
+def _turned(given: TypeProto, is_turned: bool, has_first_as_row: bool) -> TypeProto:
+    """The first dimension becomes the row, then row and column change places; vectors stay."""
+    dims = list(_dims(given))
+    if len(dims) < 2:
+        return given
+    if has_first_as_row:
+        dims = [*dims[1:-1], dims[0], dims[-1]]
+    if is_turned:
+        dims = [*dims[:-2], dims[-1], dims[-2]]
+    made = TypeProto()
+    made.tensor_type.elem_type = given.tensor_type.elem_type
+    made.tensor_type.shape.dim.extend(dims)
+    return made
+
+
+def _flag(node: onnx.NodeProto, name: str) -> bool:
+    return any(a.i for a in node.attribute if a.name == name)
 
 
 _REORDERS = {(_BLOCKED, "ReorderInput"), (_BLOCKED, "ReorderOutput")}
