@@ -1,11 +1,13 @@
 """The memory pattern: one block for all activations, from the second run on.
 
 The first run with given input shapes is traced: each allocation is laid into the smallest gap
-between those alive that holds it, the lowest of several, else behind them all. What this needs
-at most is taken as one block by later runs with the same input shapes, for as long as the run
+that holds it, the lowest of several, else behind all that are alive. What lies between the last
+of them and the most that was needed so far is a gap like those between them. What this needs at
+most is taken as one block by later runs with the same input shapes, for as long as the run
 lasts. Sizes are rounded up to 256 bytes, as the arena's are.
 
-Source: onnxruntime/core/framework/mem_pattern_planner.h; ``kAllocAlignment`` in
+Source: ``MemPatternPlanner::TraceAllocation`` in
+onnxruntime/core/framework/mem_pattern_planner.h; ``kAllocAlignment`` in
 include/onnxruntime/core/framework/allocator.h.
 """
 
@@ -53,15 +55,10 @@ class PatternTrace:
             del self._alive[bisect.bisect_left(self._alive, (offset, 0, ""))]
 
     def _place(self, size: int) -> int:
-        best = self._alive[-1][1] if self._alive else 0
-        waste: int | None = None
-        end = 0
-        for offset, stop, _ in self._alive:
-            gap = offset - end
-            if gap >= size and (waste is None or gap - size < waste):
-                best, waste = end, gap - size
-            end = stop
-        return best
+        starts = [0, *(end for _, end, _ in self._alive)]
+        ends = [*(offset for offset, _, _ in self._alive), self._nbytes]
+        gaps = ((end - start, start) for start, end in zip(starts, ends, strict=True))
+        return min((gap for gap in gaps if gap[0] >= size), default=(0, starts[-1]))[1]
 
     def pattern(self) -> Pattern:
         """What the run needs."""

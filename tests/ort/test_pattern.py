@@ -31,6 +31,18 @@ def test_the_smallest_gap_that_is_large_enough_is_taken() -> None:
     assert trace.pattern().nbytes == 2048  # 1024 + 256 + 512 + 256
 
 
+def test_the_end_of_what_was_needed_is_a_gap_too() -> None:
+    # a: 0 to 1024, b: to 1280, c: to 1536; the gaps of a (1024) and of c (256) are free then
+    trace = traced(("a", 1024), ("b", 256), ("c", 256), "a", "c", ("d", 256))
+    trace.allocate("e", 1024)  # the first gap is still whole: d is where c was
+    assert trace.pattern().nbytes == 1536
+
+
+def test_the_lower_of_two_gaps_that_fit_alike_is_taken() -> None:
+    trace = traced(("a", 256), ("b", 256), ("c", 256), "a", "c", ("d", 256), ("e", 512))
+    assert trace.pattern().nbytes == 1024  # d is where a was, e behind b
+
+
 def test_what_fits_nowhere_goes_behind_what_is_alive() -> None:
     assert traced(("a", 256), ("b", 256), "b", ("c", 512)).pattern().nbytes == 768
     assert traced(("a", 256), ("b", 256), "a", ("c", 512)).pattern().nbytes == 1024
