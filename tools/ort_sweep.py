@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -49,26 +50,32 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         files = [
             f
-            for f in _files(arguments.folder, Path(scratch))
+            for f in model_files([arguments.folder], Path(scratch))
             if not arguments.only or arguments.only in f.name
         ]
         for file in files:
             found = _verified(file, arguments)
             rows += _rows(file.stem, found)
-            close += isinstance(found, dict) and _worst(found) <= 0.01
+            close += isinstance(found, dict) and worst_difference(found) <= 0.01
     headers = ("file", "run", "requested", "measured", "in use", "measured", "held", "measured")
     print(tabulate(rows, headers, disable_numparse=True, colalign=("left", "left")))
     print(f"{close} of {len(files)} files within 1 % on the first and later runs")
     return 0 if close >= 0.9 * len(files) else 1
 
 
-def _files(folder: Path, scratch: Path) -> list[Path]:
-    for wheel in folder.rglob("*.whl"):
+def model_files(folders: Sequence[Path], scratch: Path) -> list[Path]:
+    """The .onnx files below the folders, those of wheels and the onnx package's light models.
+
+    Args:
+        folders: where to look.
+        scratch: an empty folder for what the wheels hold.
+    """
+    for wheel in (wheel for folder in folders for wheel in folder.rglob("*.whl")):
         with zipfile.ZipFile(wheel) as archive:
             names = [n for n in archive.namelist() if n.endswith(".onnx")]
             archive.extractall(scratch / wheel.name, names)
     light = Path(onnx.__file__).parent / "backend/test/data/light"
-    found = [f for root in (folder, scratch, light) for f in root.rglob("*.onnx")]
+    found = [f for root in (*folders, scratch, light) for f in root.rglob("*.onnx")]
     return sorted(found, key=lambda file: file.name)
 
 
@@ -100,7 +107,8 @@ def _rows(name: str, found: dict[str, dict[str, dict[str, int]]] | str) -> list[
     return rows
 
 
-def _worst(found: dict[str, dict[str, dict[str, int]]]) -> float:
+def worst_difference(found: dict[str, dict[str, dict[str, int]]]) -> float:
+    """The largest difference of a peak, as a share of the measured one, of both runs."""
     return max(
         abs(found["difference"][run][peak]) / max(found["measured"][run][peak], 1)
         for run in ("first_run", "later_runs")
