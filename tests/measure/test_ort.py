@@ -56,7 +56,7 @@ def saved(
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         weights,
     )
-    opsets = [helper.make_opsetid("", 17)]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     path = str(folder / "made.onnx")
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
     return path
@@ -311,6 +311,21 @@ def test_the_peak_with_scratch_is_the_arenas_own(tmp_path: Path) -> None:
     feeds = {"x": np.zeros((50, 3, 40, 40), np.float32)}
     measured = measured_runs(path, feeds, PLAIN)
     for run, real in zip(session.runs, measured, strict=True):
+        assert [m.peak for m in run.moments] == [m.peak for m in real]
+
+
+@pytest.mark.parametrize(
+    ("op", "given"), [("BiasGelu", "t b"), ("FastGelu", "t b"), ("FastGelu", "t")]
+)
+def test_the_peak_with_scratch_of_a_gelu(op: str, given: str, tmp_path: Path) -> None:
+    from graphmem.measure.ort import measured_runs
+
+    gelu = node(op, given, "u")
+    gelu.domain = "com.microsoft"
+    nodes = [node("Neg", "x", "t"), gelu, node("Neg", "u", "y")]
+    path = saved(tmp_path, nodes, ["N", 6000], [weight("b", 6000)])
+    measured = measured_runs(path, {"x": np.zeros((50, 6000), np.float32)}, PLAIN)
+    for run, real in zip(served(path, PLAIN).runs, measured, strict=True):
         assert [m.peak for m in run.moments] == [m.peak for m in real]
 
 

@@ -174,6 +174,18 @@ def _softmax(node: Node, shapes: Shapes) -> Scratch:
     return Scratch((shapes.item_bytes * math.prod(given),) * 2)
 
 
+def _biased_gelu(node: Node, shapes: Shapes) -> Scratch:
+    """A value for each element in fp32, if there is a bias.
+
+    Source: ``BiasGelu<T, use_approximation>::Compute`` in contrib_ops/cpu/bert/bias_gelu.cc, and
+    measured with ONNX Runtime 1.31.1, which has the kernel for fp32 alone.
+    """
+    given = shapes.given(0)
+    if given is None or not shapes.has(1):
+        return NONE
+    return Scratch((4 * math.prod(given),))
+
+
 def _local_response(node: Node, shapes: Shapes) -> Scratch:
     """The scale of each element, and the squares of one image with a rim of channels, in fp32.
 
@@ -237,6 +249,8 @@ _RULES: dict[tuple[str, str], Rule] = {
     ("", "LogSoftmax"): _softmax,
     ("", "LSTM"): _lstm,
     ("", "LRN"): _local_response,
+    (_MICROSOFT, "BiasGelu"): _biased_gelu,
+    (_MICROSOFT, "FastGelu"): _biased_gelu,
     **{("", op): _variadic for op in ("Sum", "Max", "Min", "Mean")},
 }
 
