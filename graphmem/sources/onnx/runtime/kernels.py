@@ -18,11 +18,15 @@ _MICROSOFT = "com.microsoft"
 _BLOCKED = "com.microsoft.nchwc"
 
 ALIASES: dict[tuple[str, str], Pairs] = {
-    ("", op): _FIRST
-    for op in (
-        *("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"),
-        *("Optional", "OptionalGetElement"),
-    )
+    **{
+        ("", op): _FIRST
+        for op in (
+            *("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"),
+            *("Optional", "OptionalGetElement"),
+        )
+    },
+    # The running mean and variance, updated where they lie: core/providers/cpu/nn/batch_norm.cc
+    ("", "BatchNormalization"): ((3, 1), (4, 2)),
 }
 
 IN_PLACE: dict[tuple[str, str], Pairs] = {
