@@ -22,6 +22,9 @@ from graphmem.serving.session import Served, ServeSettings, serve
 from graphmem.sources.inputs import InputRequest
 from graphmem.sources.onnx.runtime.dims import Dims, named_dims
 from graphmem.sources.onnx.runtime.optimize import optimized
+from tests.cpu import as_measured
+
+pytestmark = as_measured
 
 pytest.importorskip("onnxruntime", reason="the truth is ONNX Runtime's profile")
 

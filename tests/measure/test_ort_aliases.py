@@ -11,6 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphmem.cli import main
+from tests.cpu import as_measured
+
+pytestmark = as_measured
 
 CHANNELS = 4096
 

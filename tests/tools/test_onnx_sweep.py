@@ -9,9 +9,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.cpu import as_measured
 from tools import onnx_sweep
 from tools.onnx_sweep import Answer, Swept
 from tools.ort_sweep import model_files, worst_difference
+
+pytestmark = as_measured
 
 
 def saved(path: Path) -> Path:

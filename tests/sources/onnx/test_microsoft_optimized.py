@@ -21,7 +21,10 @@ from torch import Tensor, nn
 from graphmem.sources.onnx.module import build_module
 from graphmem.sources.onnx.read import as_model
 from graphmem.sources.onnx.rules.microsoft.nchwc import NCHWC, block_size
+from tests.cpu import as_measured
 from tests.sources.onnx.ort import Array, session
+
+pytestmark = as_measured
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 SIZE = 32

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.cpu import as_measured
 from tests.sources.onnx.ort import Array, check
+
+pytestmark = as_measured
 
 _random = np.random.default_rng(5)
 

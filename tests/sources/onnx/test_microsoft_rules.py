@@ -13,7 +13,10 @@ from graphmem.errors import UnsupportedOpError
 from graphmem.sources.onnx.module import build_module
 from graphmem.sources.onnx.read import as_model
 from graphmem.sources.onnx.rules.microsoft.without_tensors import REASONS
+from tests.cpu import as_measured
 from tests.sources.onnx.ort import Array, check, one_node
+
+pytestmark = as_measured
 
 B, S, D, N = 2, 4, 8, 2  # batch, new tokens, hidden size, heads
 _random = np.random.default_rng(4)

@@ -12,6 +12,9 @@ from onnx import ModelProto, helper
 from graphmem.sources.onnx import rules as _rules  # registers them
 from graphmem.sources.onnx.module import build_module
 from graphmem.sources.onnx.read import as_model
+from tests.cpu import as_measured
+
+pytestmark = as_measured
 
 assert _rules
 
