@@ -193,15 +193,11 @@ class _Reader:
         stored = dict(weights)
         nodes = []
         for node in self._nodes(proto.node, scope, types):
-            if not node.domain and node.op == "Constant":
-                self._add_constant(node, weights)
-            elif not node.domain and node.op == "Identity" and node.inputs[0] in weights:
-                # Another name: exporters write equal weights once, and share them so.
-                weights[node.outputs[0]] = weights[node.inputs[0]]
-            elif (filled := self._filled(node, stored)) is not None:
-                self._add_weight(node, filled, weights)
-            else:
+            weight = self._given_by(node, weights, stored)
+            if weight is None:
                 nodes.append(node)
+            elif node.outputs and node.outputs[0]:
+                self._add_weight(node, weight, weights)
         self._depth -= 1
         given = [*(v.name for v in inputs), *weights]
         return Graph(
@@ -230,27 +226,36 @@ class _Reader:
                 raise ModelLoadError(f"{self._path}: two inputs are called {shown(value.name)}")
             seen.add(value.name)
 
+    def _given_by(
+        self, node: Node, weights: Mapping[str, Weight], stored: Mapping[str, Weight]
+    ) -> Weight | None:
+        """The weight that a node is, if it is one and computes nothing."""
+        if node.domain:
+            return None
+        if node.op == "Constant":
+            return constant(node)
+        if node.op == "Identity" and node.inputs:
+            # Another name: exporters write equal weights once, and share them so.
+            return weights.get(node.inputs[0])
+        return self._filled(node, stored)
+
     def _filled(self, node: Node, stored: Mapping[str, Weight]) -> Weight | None:
         """A weight that is stored as its sizes alone: files without weights are made so.
 
         The sizes must be an initializer: ``torch.zeros(2, 3)`` in a model has them in a
         Constant node, and is no weight.
         """
-        wanted = node.op == "ConstantOfShape" and not node.domain and len(node.outputs) == 1
+        wanted = node.op == "ConstantOfShape" and len(node.outputs) == 1
         sizes = stored.get(node.inputs[0]) if wanted and node.inputs else None
         return None if sizes is None else self._tensors.filled(node, sizes)
 
-    def _add_constant(self, node: Node, weights: dict[str, Weight]) -> None:
-        if node.outputs and node.outputs[0]:
-            self._add_weight(node, constant(node), weights)
-
     def _add_weight(self, node: Node, weight: Weight, weights: dict[str, Weight]) -> None:
-        if weight.name in weights:
+        name = node.outputs[0]
+        if name in weights:
             raise ModelLoadError(
-                f"{self._path}: node {node.label} gives {shown(weight.name)}, "
-                "which is given already"
+                f"{self._path}: node {node.label} gives {shown(name)}, which is given already"
             )
-        weights[weight.name] = weight
+        weights[name] = weight
 
     def _nodes(
         self, protos: Iterable[onnx.NodeProto], scope: Scope, types: dict[str, ValueType]

@@ -353,6 +353,16 @@ def test_element_types_have_the_numbers_of_the_installed_onnx() -> None:
         assert ElementType[name] == number
 
 
+def test_another_name_that_is_taken_or_of_nothing_is_refused_in_one_line() -> None:
+    weights = [numpy_helper.from_array(np.ones(2, np.float32), name) for name in ("w", "taken")]
+    twice = [node("Identity", "w", "taken"), node("Add", "x w", "y")]
+    with pytest.raises(ModelLoadError, match="'taken', which is given already"):
+        as_model(model(twice, weights=weights), "model.onnx")
+
+    of_nothing = as_model(model([node("Identity", "", "t"), node("Relu", "x", "y")]), "model.onnx")
+    assert [n.op for n in of_nothing.graph.nodes] == ["Identity", "Relu"]
+
+
 def test_a_weight_under_another_name_is_the_same_weight() -> None:
     proto = model(
         [node("Identity", "w", "again"), node("Add", "x w", "t"), node("Mul", "t again", "y")],
