@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import Any
 
 from tabulate import tabulate
+
+from graphmem.render.framed import framed
 
 _NAMES = {
     "requested_peak_bytes": "requested, peak",
@@ -23,14 +25,14 @@ def rendered(verification: dict[str, Any], subject: str, kind: str) -> str:
         subject: the name of what was verified.
         kind: ``table``, ``markdown`` or ``json``.
     """
-    if kind == "json":
-        return json.dumps(verification, indent=2) + "\n"
-    style = "github" if kind == "markdown" else "simple"
-    heading = f"## {subject}" if kind == "markdown" else subject
-    parts = [heading, _peaks(verification, style), _verdict(verification)]
-    if "nodes" in verification:
-        parts.append(_nodes(verification["nodes"], style))
-    return "\n\n".join(parts) + "\n"
+
+    def sections(style: str) -> Iterator[str]:
+        yield _peaks(verification, style)
+        yield _verdict(verification)
+        if "nodes" in verification:
+            yield _nodes(verification["nodes"], style)
+
+    return framed(verification, subject, kind, sections)
 
 
 def _peaks(verification: dict[str, Any], style: str) -> str:

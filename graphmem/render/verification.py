@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import Any
 
 from tabulate import tabulate
 
 from graphmem.as_text import format_bytes
+from graphmem.render.framed import framed
 
 
 def rendered(verification: dict[str, Any], subject: str, kind: str) -> str:
@@ -18,14 +19,14 @@ def rendered(verification: dict[str, Any], subject: str, kind: str) -> str:
         subject: the name of what was verified.
         kind: ``table``, ``markdown`` or ``json``.
     """
-    if kind == "json":
-        return json.dumps(verification, indent=2) + "\n"
-    style = "github" if kind == "markdown" else "simple"
-    heading = f"## {subject}" if kind == "markdown" else subject
-    parts = [heading, _peaks(verification, style), _verdict(verification)]
-    if any(row["bytes_at_peak"] for row in verification["explained"]):
-        parts.append(_scratch(verification, style))
-    return "\n\n".join(parts) + "\n"
+
+    def sections(style: str) -> Iterator[str]:
+        yield _peaks(verification, style)
+        yield _verdict(verification)
+        if any(row["bytes_at_peak"] for row in verification["explained"]):
+            yield _scratch(verification, style)
+
+    return framed(verification, subject, kind, sections)
 
 
 def _peaks(verification: dict[str, Any], style: str) -> str:
