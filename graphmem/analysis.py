@@ -111,33 +111,7 @@ def analyze(
         trip_count=trip_count,
     )
     call = as_call(inputs, kwargs)
-    return analyze_call(
-        model, call, options, loss=loss, optimizer=optimizer, kind="module", timeline=timeline
-    )
-
-
-def analyze_call(
-    model: nn.Module,
-    call: Call,
-    options: Options,
-    *,
-    loss: Callable[[Any], Tensor] | None = None,
-    optimizer: OptimizerChoice = "adamw",
-    kind: str = "module",
-    name: str | None = None,
-    timeline: bool = False,
-) -> Report:
-    """As ``analyze``, with resolved options and a call ``(args, kwargs)``."""
-    report, _ = traced_call(
-        model,
-        call,
-        options,
-        loss=loss,
-        optimizer=optimizer,
-        kind=kind,
-        name=name,
-        timeline=timeline,
-    )
+    report, _ = traced_call(model, call, options, loss=loss, optimizer=optimizer, timeline=timeline)
     return report
 
 
@@ -152,7 +126,7 @@ def traced_call(
     name: str | None = None,
     timeline: bool = False,
 ) -> tuple[Report, Schedule]:
-    """As ``analyze_call``, with the schedule that the report is of."""
+    """As ``analyze``, of resolved options and a call ``(args, kwargs)``; and the schedule."""
     parameters = list(model.parameters())
     counts = (
         sum(p.numel() for p in parameters),

@@ -147,7 +147,7 @@ def bare(model: nn.Module, call: dict[str, Tensor]) -> Outcome:
 
 def with_graphmem(model: nn.Module, call: dict[str, Tensor]) -> Outcome:
     """A whole analysis, up to the report."""
-    from graphmem.analysis import analyze_call, make_options
+    from graphmem.analysis import make_options, traced_call
     from graphmem.trace.step import Loop
 
     laps = Laps()
@@ -159,7 +159,7 @@ def with_graphmem(model: nn.Module, call: dict[str, Tensor]) -> Outcome:
 
     options = make_options(target="cuda", optimizer="adamw", foreach=True, steps=STEPS)
     with mock.patch.object(Loop, "step", timed):
-        report = analyze_call(model, ((), call), options)
+        report, _ = traced_call(model, ((), call), options)
     return laps.seconds, report.peak.allocated_bytes
 
 

@@ -27,11 +27,6 @@ def number(tensor: Tensor | None, default: Any = None) -> Any:
     return default if tensor is None else tensor.reshape(()).item()
 
 
-def is_present(value: Any) -> bool:
-    """Whether an optional input is given (an empty optional is None, too)."""
-    return value is not None
-
-
 def sizes(tensor: Tensor) -> Tensor:
     """A tensor's shape as a tensor [rank] int64."""
     return torch.tensor(tensor.shape, dtype=torch.int64)
