@@ -16,30 +16,9 @@ from graphmem.targets.cuda.cudnn.selection import Geometry
 from graphmem.targets.layout import Layout
 from graphmem.targets.scratch import Call
 
-_FORWARD = (
-    "input",
-    "weight",
-    "bias",
-    "stride",
-    "padding",
-    "dilation",
-    "transposed",
-    "output_padding",
-    "groups",
-)
-_BACKWARD = (
-    "grad_output",
-    "input",
-    "weight",
-    "bias_sizes",
-    "stride",
-    "padding",
-    "dilation",
-    "transposed",
-    "output_padding",
-    "groups",
-    "output_mask",
-)
+_GEOMETRY = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+_FORWARD = ("input", "weight", "bias", *_GEOMETRY)
+_BACKWARD = ("grad_output", "input", "weight", "bias_sizes", *_GEOMETRY, "output_mask")
 
 
 @dataclass(frozen=True, slots=True)
