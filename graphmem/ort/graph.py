@@ -18,13 +18,15 @@ class Value:
 
     ``dims`` is None where the shape, or one dimension of it, is not known: such a value's
     buffer is shared with none. ``element_bytes`` is None for what is no tensor of numbers
-    (strings, sequences, optionals).
+    (strings, sequences, optionals). ``on_host``: it is not in the memory of the device whose
+    arena is asked for, so that nothing there shares its buffer.
     """
 
     name: str
     dims: Dims | None
     element_bytes: int | None
     is_tensor: bool = True
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,15 @@ class Execution:
 
     ``nbytes`` has the size of each node's output. ``key`` is what memory patterns are kept
     by (``pattern_key``); None where there is none: an input is no tensor, or of no known
-    rank. ``calls`` are by a node's position.
+    rank. ``calls`` are by a node's position. ``copied`` are the bytes of each input that the
+    run copies to the arena's device before its first node, and gives back at its end.
     """
 
     graph: Graph
     nbytes: Mapping[str, int]
     key: int | None = 0
     calls: Mapping[int, Call] = field(default_factory=dict)
+    copied: Mapping[str, int] = field(default_factory=dict)
 
 
 def pattern_key(shapes: Iterable[tuple[int, ...]]) -> int:

@@ -7,7 +7,7 @@ For each output of each node, in the order in which they run:
 (3) a kernel that may work in place does so if this is the last use of its input's buffer, and
     both have the same element size and the same shape;
 (4) else it takes the buffer that was freed last among those of values with the same element
-    size and shape, unless it is a scalar;
+    size and shape on the same device, unless it is a scalar;
 (5) else a new one.
 
 A shape is the same if each dimension is the same number or has the same name: sizes that
@@ -165,4 +165,5 @@ def _same_size(first: Value, second: Value) -> bool:
         and first.element_bytes == second.element_bytes
         and first.dims is not None
         and first.dims == second.dims
+        and first.on_host == second.on_host
     )

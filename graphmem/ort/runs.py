@@ -1,6 +1,7 @@
 """Runs of a graph, one after another through one arena: what is in use after each kernel.
 
-- A run takes the memory pattern's block first, if an earlier run had the same input shapes.
+- A run copies its inputs to the device of the arena first, where that is not the caller's.
+- It takes the memory pattern's block next, if an earlier run had the same input shapes.
 - Each node in turn takes its kernel's scratch and the outputs that have a buffer of their
   own: those that the pattern has a place for, with the size that it has, lie in its block.
 - A moment is what ONNX Runtime's profile shows of a node: after its kernel, with scratch given
@@ -70,6 +71,7 @@ class Block:
     is_output: bool = False
     is_scratch: bool = False
     is_pattern: bool = False
+    is_input: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,13 @@ class Setup:
     """What a session takes before its first run; bytes.
 
     ``in_region``: it is allocated, not reserved. ``is_freed``: it is given back at once.
+    ``temporary`` are the bytes of another block, allocated after it and given back first.
     """
 
     nbytes: int
     in_region: bool = False
     is_freed: bool = False
+    temporary: int = 0
 
 
 def simulate(
@@ -125,6 +129,8 @@ def simulate(
     arena = session.arena
     for one in setup:
         chunk = (arena.alloc if one.in_region else arena.reserve)(one.nbytes)
+        if one.temporary:
+            arena.free(arena.alloc(one.temporary))
         if one.is_freed:
             arena.free(chunk)
     return [_run(session, execution) for execution in executions]
@@ -149,10 +155,29 @@ class _Session:
 
 def _run(session: _Session, execution: Execution) -> Run:
     log = _Log()
+    copied = [(name, n, session.arena.alloc(n)) for name, n in execution.copied.items()]
     frame = _Frame(session, execution, log, depth=0)
     frame.run()
     frame.end()
+    tops = [at for at, moment in enumerate(log.moments) if moment.depth == 0]
+    log.blocks += [_of_input(execution, tops, *one) for one in copied if one[2] is not None]
+    for _, _, chunk in copied:
+        session.arena.free(chunk)
     return Run(tuple(log.moments), tuple(log.blocks))
+
+
+def _of_input(
+    execution: Execution, tops: Sequence[int], name: str, nbytes: int, chunk: Chunk | None
+) -> Block:
+    """The copy of an input: it stays until the run ends (``FeedsFetchesManager``).
+
+    Args:
+        tops: the moments of the graph's own nodes.
+    """
+    nodes = zip(tops, execution.graph.nodes, strict=True)
+    used = max((at for at, node in nodes if name in (*node.inputs, *node.implicit)), default=0)
+    size = 0 if chunk is None else chunk.size
+    return Block(name, nbytes, size, 0, None, used, "", "input", is_input=True)
 
 
 @dataclass(slots=True)

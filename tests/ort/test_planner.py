@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphmem.ort import Kind, Placing, make_plan
 from tests.ort.graphs import graph
 
@@ -49,6 +51,12 @@ def test_an_element_of_another_size_needs_another_buffer() -> None:
 
 def test_strings_share_with_none() -> None:
     assert buffers(CHAIN, "x", "y", None, {"a": None, "c": None})["c"] == "c"
+
+
+def test_a_buffer_of_another_device_is_not_taken() -> None:
+    made = graph(CHAIN, "x", "y")
+    values = {**made.values, "c": replace(made.values["c"], on_host=True)}
+    assert make_plan(replace(made, values=values)).placings["c"] == Placing(Kind.NEW, "c")
 
 
 def test_scalars_are_not_reused() -> None:

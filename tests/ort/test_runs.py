@@ -132,3 +132,16 @@ def test_the_node_with_the_highest_index_goes_first() -> None:
 def test_leaves_run_from_the_last_to_the_first() -> None:
     nodes = [Ordered(0, ("x",), ("a",)), Ordered(1, ("x",), ("b",))]
     assert execution_order(nodes) == [1, 0]
+
+
+def test_inputs_that_are_copied_to_the_device_come_before_the_pattern_and_stay_for_the_run() -> (
+    None
+):
+    one = replace(execution(graph(DIAMOND, "x", "y"), 400), copied={"x": 300})
+    first, later = simulate([one] * 2)
+    # the diamond's 400, 800, 800, 1200, 800 and the copy of x
+    assert [m.requested for m in first.moments] == [700, 1100, 1100, 1500, 1100]
+    # later a block of 3 * 512 B, then y
+    assert [m.requested for m in later.moments] == [1836, 1836, 1836, 1836, 2236]
+    (copy,) = (block for block in later.blocks if block.is_input)
+    assert (copy.name, copy.nbytes, copy.born, copy.freed, copy.used) == ("x", 300, 0, None, 0)
