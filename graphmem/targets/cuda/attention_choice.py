@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from graphmem.devices import DEFAULT, Gpu
-from graphmem.targets.cuda.versions import CUDNN_VERSION, TORCH_VERSION
+from graphmem.targets.cuda.versions import TORCH_VERSION, cudnn_version
 
 _HALF = (torch.float16, torch.bfloat16)
 _NAMES = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
@@ -53,6 +53,11 @@ class Attention:
             refusals.append(f"not {backend}: {refusal}")
         raise RuntimeError(f"no kernel of attention can run: {'; '.join(refusals)}")
 
+    @property
+    def settings(self) -> tuple[float, bool, bool, Gpu]:
+        """The arguments behind the four tensors."""
+        return self.dropout_p, self.is_causal, self.enable_gqa, self.gpu
+
     def refusal(self, backend: str) -> str | None:
         """Why a backend can't run the call; None if it can."""
         checks: dict[str, Callable[[], Iterator[str]]] = {
@@ -66,7 +71,7 @@ class Attention:
     def _order(self) -> list[str]:
         """The user's own order (``sdpa_kernel(..., set_priority=True)``), or the GPU's."""
         order = [_NAMES[n] for n in torch._C._get_sdp_priority_order() if n in _NAMES]
-        prefers_cudnn = self.gpu.compute_capability[0] in (9, 10) and CUDNN_VERSION > 91500
+        prefers_cudnn = self.gpu.compute_capability[0] in (9, 10) and cudnn_version() > 91500
         if order == _DEFAULT_ORDER and prefers_cudnn and not _deprioritized():
             return ["cudnn", "flash", "efficient", "math"]
         return order
@@ -183,9 +188,9 @@ class Attention:
         """``check_cudnn_tensor_shapes``; 2.13 has no head dimension of 256 yet."""
         if self.gpu.compute_capability[0] not in (9, 10):
             return 128
-        if TORCH_VERSION >= (2, 14) and CUDNN_VERSION > 92200:
+        if TORCH_VERSION >= (2, 14) and cudnn_version() > 92200:
             return 256
-        return 192 if (head, v_head) == (192, 128) and CUDNN_VERSION >= 91100 else 128
+        return 192 if (head, v_head) == (192, 128) and cudnn_version() >= 91100 else 128
 
     def _against_math(self) -> Iterator[str]:
         if not torch.backends.cuda.math_sdp_enabled():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 _major, _minor, *_ = torch.__version__.split(".")
@@ -11,8 +13,14 @@ TORCH_VERSION = (int(_major), int(_minor))
 _CUDNN_OF_WHEELS = {(2, 13): 92000, (2, 14): 92400}
 """What the CUDA 13.0 wheels of a torch release require (their metadata, nvidia-cudnn-cu13)."""
 
-CUDNN_VERSION: int = torch.backends.cudnn.version() or _CUDNN_OF_WHEELS.get(
-    TORCH_VERSION, max(_CUDNN_OF_WHEELS.values())
-)
-"""As ``torch.backends.cudnn.version()`` gives it: 92400 for 9.24.0. Beside a CPU build of
-torch, that of the same release's CUDA wheels."""
+
+@cache
+def cudnn_version() -> int:
+    """As ``torch.backends.cudnn.version()`` gives it: 92400 for 9.24.0.
+
+    Beside a CPU build of torch, that of the same release's CUDA wheels. Asked where it is
+    needed: a CUDA build loads the library for it, 50 MiB.
+    """
+    return torch.backends.cudnn.version() or _CUDNN_OF_WHEELS.get(
+        TORCH_VERSION, max(_CUDNN_OF_WHEELS.values())
+    )
