@@ -23,6 +23,7 @@ from graphmem.errors import UnsupportedOpError, ValueNeededError
 from graphmem.schedule import TOP_LEVEL, Unknown
 from graphmem.targets import Layout, ResultRule
 from graphmem.trace import known, optimizer_values, packed, shapes, sparse
+from graphmem.trace.evidence import Evidence
 from graphmem.trace.hollow import hollow_results, hollow_storage, on_storage
 from graphmem.trace.ledger import Entry, Ledger
 from graphmem.trace.operator import Dispatched
@@ -39,15 +40,21 @@ class Answers:
         ledger: takes notes of what was assumed.
         strict: refuse operators whose result would have to be assumed.
         rules: what operators return on the target, where torch's kernels here do not.
+        evidence: takes note of all layouts.
     """
 
     def __init__(
-        self, ledger: Ledger, *, strict: bool, rules: Mapping[OpOverload, ResultRule]
+        self,
+        ledger: Ledger,
+        *,
+        strict: bool,
+        rules: Mapping[OpOverload, ResultRule],
+        evidence: Evidence | None = None,
     ) -> None:
         self._ledger = ledger
         self._strict = strict
         self._rules = rules
-        self._shapes = shapes.Shapes(rules)
+        self._shapes = shapes.Shapes(rules, None if evidence is None else evidence.laid)
 
     def give(self, call: Dispatched, inputs: list[Entry], place: Place) -> Any:
         """The result of a call whose tensors have the entries ``inputs``.

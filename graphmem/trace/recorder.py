@@ -35,6 +35,7 @@ from graphmem.targets import (
 from graphmem.targets import Call as ScratchCall
 from graphmem.trace import engine, known, optimizer_values, packed, sparse
 from graphmem.trace.answers import Answers, accumulates
+from graphmem.trace.evidence import Evidence
 from graphmem.trace.foreign import Overwritten
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.ledger import Call, Entry, Ledger
@@ -67,6 +68,7 @@ class Recorder(TorchDispatchMode):
         target: whose kernels' scratch is counted.
         context: the GPU that they are chosen for.
         strict: refuse operators whose result would have to be assumed.
+        evidence: takes note of what rules are asked.
     """
 
     def __init__(
@@ -75,11 +77,13 @@ class Recorder(TorchDispatchMode):
         target: Target = Target.CUDA,
         strict: bool = False,
         context: Context | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._target = target
         self._gpu = (context or Context()).gpu
         self._rules: dict[OpOverload, Rule | None] = {}
+        self._evidence = evidence
         self._overrides = overrides(target)
         self._threads: set[str] = set()
         self.ledger = Ledger()
@@ -96,7 +100,7 @@ class Recorder(TorchDispatchMode):
         self._own = result_rules(target)
         for func in self._own:
             describe(func)  # while the dispatcher has no kernel of the target's yet
-        self._answers = Answers(self.ledger, strict=strict, rules=self._own)
+        self._answers = Answers(self.ledger, strict=strict, rules=self._own, evidence=evidence)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -277,7 +281,10 @@ class Recorder(TorchDispatchMode):
         rule = self._rules[call.func]
         if rule is None or sparse.concerns(call.func, call.args):
             return ()
-        return rule(ScratchCall(layouts(call.args), call.kwargs, layouts(result), self._gpu))
+        asked = ScratchCall(layouts(call.args), call.kwargs, layouts(result), self._gpu)
+        if self._evidence is None:
+            return rule(asked)
+        return self._evidence.ask(len(self.ledger.calls), call.func, rule, asked)
 
     # -- entering in the ledger
 

@@ -22,6 +22,7 @@ from graphmem.errors import GraphmemError, InputError, TraceError, one_line
 from graphmem.options import Options, Precision
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown, verify
 from graphmem.sources.onnx import bounds
+from graphmem.trace.evidence import Evidence
 from graphmem.trace.gpu import without_names
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.inputs import Call, named, replace, stand_in
@@ -54,12 +55,14 @@ def model_dtype(options: Options) -> torch.dtype | None:
 class Trace:
     """A recorded run.
 
-    ``call`` has the inputs as the model saw them; ``graph`` is there if it was asked for.
+    ``call`` has the inputs as the model saw them; ``graph`` is there if it was asked for, and
+    so is ``evidence``, unless kernels did something once, at the first call of certain sizes.
     """
 
     schedule: Schedule
     call: Call
     graph: fx.Graph | None
+    evidence: Evidence | None = None
 
 
 def trace_model(
@@ -69,11 +72,13 @@ def trace_model(
     loss: Loss | None = None,
     optimizer: OptimizerChoice = "adamw",
     graph: bool = False,
+    evidence: bool = False,
 ) -> Trace:
     """Run a model's steps on hollow tensors.
 
     Args:
         graph: also build the ``torch.fx.Graph``.
+        evidence: also keep what the target's rules were asked.
 
     Raises:
         TraceError: and others of ``graphmem.errors``, in one line, if the model fails.
@@ -83,7 +88,8 @@ def trace_model(
 
     def run(context: AbstractContextManager[Any]) -> Trace:
         args, kwargs = replace(call, lambda leaf: stand_in(leaf, dtype))
-        session = _session(options, dtype)
+        kept = Evidence() if evidence else None
+        session = _session(options, dtype, kept)
         if graph:
             session.recorder.graph = GraphBuilder(session.recorder.ledger)
         loop = Loop(model, args, kwargs, options, loss, optimizer)
@@ -101,7 +107,7 @@ def trace_model(
             if not schedule.operations:
                 raise TraceError("the model runs no operator: it gives its inputs back as they are")
         built = session.recorder.graph.finish(schedule) if session.recorder.graph else None
-        return Trace(schedule, (args, kwargs), built)
+        return Trace(schedule, (args, kwargs), built, None if session.context.begun else kept)
 
     return without_names(run)
 
@@ -113,9 +119,13 @@ def _bounded(session: Session, options: Options) -> AbstractContextManager[None]
     return bounds.active(bounds.Bounds(options.trip_count, session.recorder.ledger.unknown))
 
 
-def _session(options: Options, dtype: torch.dtype | None = None) -> Session:
+def _session(
+    options: Options, dtype: torch.dtype | None = None, evidence: Evidence | None = None
+) -> Session:
     gpu = None if options.device is None else devices.find(options.device)
-    return Session(target=options.target, dtype=dtype, strict=options.strict, gpu=gpu)
+    return Session(
+        target=options.target, dtype=dtype, strict=options.strict, gpu=gpu, evidence=evidence
+    )
 
 
 def _steps(

@@ -27,6 +27,7 @@ from graphmem.targets import Context, installed, not_modelled, not_reviewed
 from graphmem.trace import known, values
 from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
+from graphmem.trace.evidence import Evidence
 from graphmem.trace.flatten import flatten_recurrent
 from graphmem.trace.gpu import gpu_noticed
 from graphmem.trace.hollow import is_hollow
@@ -46,6 +47,7 @@ class Session:
         dtype: the floating-point dtype to convert modules to, None to keep theirs.
         strict: refuse operators without a fake kernel.
         gpu: whose kernels are chosen under ``Target.CUDA``; None assumes one, and says so.
+        evidence: takes note of what the target's rules are asked.
     """
 
     def __init__(
@@ -55,10 +57,14 @@ class Session:
         dtype: torch.dtype | None = None,
         strict: bool = False,
         gpu: Gpu | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
         self.target = target
-        self.context = Context(DEFAULT if gpu is None else gpu)
-        self.recorder = Recorder(target=target, strict=strict, context=self.context)
+        told = None if evidence is None else evidence.told
+        self.context = Context(DEFAULT if gpu is None else gpu, log=told)
+        self.recorder = Recorder(
+            target=target, strict=strict, context=self.context, evidence=evidence
+        )
         for unknown in not_modelled(target, gpu):
             self.recorder.ledger.note(unknown)
         self.modules = ModuleCalls(self.recorder)

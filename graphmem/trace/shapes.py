@@ -59,10 +59,16 @@ class Shapes:
 
     Args:
         rules: the target's own.
+        seen: takes the key of every call and its results.
     """
 
-    def __init__(self, rules: Mapping[OpOverload, ResultRule]) -> None:
+    def __init__(
+        self,
+        rules: Mapping[OpOverload, ResultRule],
+        seen: list[tuple[Any, Any]] | None = None,
+    ) -> None:
         self._rules = rules
+        self._seen = seen
         self._found: dict[Any, Any] = {}
 
     def of(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -80,6 +86,8 @@ class Shapes:
             return self._compute(func, args, kwargs)
         if found is None:
             found = self._found[key] = self._compute(func, args, kwargs)
+        if self._seen is not None:
+            self._seen.append((key, found))
         return found
 
     def _compute(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ Source: aten/src/ATen/native/transformers/attention.cpp, ``scaled_dot_product_at
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +37,7 @@ def scaled_dot_product_attention(
     """Run the operators of the backend that CUDA would choose."""
     told = context.current()
     call = Attention(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, told.gpu)
-    choice, why = call.choice()
+    choice, why = told.decided(_choice, query, key, value, attn_mask, *call.settings)
     told.chose("scaled_dot_product_attention", choice, why)
     if choice == "flash":
         return _flash(call, scale)
@@ -50,6 +51,10 @@ def scaled_dot_product_attention(
         query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )[0]
     return result
+
+
+def _choice(*arguments: Any) -> tuple[str, str]:
+    return Attention(*arguments).choice()
 
 
 def _flash(call: Attention, scale: float | None) -> Tensor:
@@ -114,12 +119,16 @@ def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return torch.where(mask, 0.0, hidden)
 
 
+def _missing(size: int, multiple: int) -> int:
+    return -size % multiple
+
+
 def _padded(tensor: Tensor, multiple: int) -> Tensor:
-    short = -tensor.shape[-1] % multiple
+    short = context.current().decided(_missing, tensor.shape[-1], multiple)
     return F.pad(tensor, (0, short)) if short else tensor
 
 
 def _aligned(mask: Tensor, multiple: int) -> Tensor:
     """Rows that start at multiples of ``multiple`` elements (``pad_bias``)."""
-    short = -mask.shape[-1] % multiple
+    short = context.current().decided(_missing, mask.shape[-1], multiple)
     return F.pad(mask, (0, short))[..., : mask.shape[-1]] if short else mask

@@ -48,8 +48,8 @@ def batch_norm(
     arguments = (input, weight, bias, running_mean, running_var, training, momentum, eps)
     if input.numel() == 0:
         return _impl_index.decompose(*arguments, cudnn_enabled)
-    reason = next(_against_cudnn(*arguments), None)
     told = context.current()
+    reason = told.decided(_why_not_cudnn, *arguments)
     if reason is not None:
         told.chose("batch_norm", "native", f"not cudnn: {reason}")
         reserve = torch.empty(0, dtype=torch.uint8, device=input.device)
@@ -58,6 +58,10 @@ def batch_norm(
     form = torch._prims_common.suggest_memory_format(input)
     source = input.contiguous(memory_format=form)
     return (*aten.cudnn_batch_norm.default(source, *arguments[1:]), 1)
+
+
+def _why_not_cudnn(*arguments: Any) -> str | None:
+    return next(_against_cudnn(*arguments), None)
 
 
 def _against_cudnn(
