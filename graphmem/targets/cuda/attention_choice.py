@@ -58,11 +58,6 @@ class Attention:
         """The arguments behind the four tensors."""
         return self.dropout_p, self.is_causal, self.enable_gqa, self.gpu
 
-    @property
-    def settings(self) -> tuple[float, bool, bool, Gpu]:
-        """The arguments behind the four tensors."""
-        return self.dropout_p, self.is_causal, self.enable_gqa, self.gpu
-
     def refusal(self, backend: str) -> str | None:
         """Why a backend can't run the call; None if it can."""
         checks: dict[str, Callable[[], Iterator[str]]] = {
