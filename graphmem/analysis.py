@@ -191,7 +191,8 @@ def record(
     run come back as meta tensors.
 
     Args:
-        step: called without arguments, ``steps`` times.
+        step: called without arguments, ``steps`` times, and once more where what it leaves in
+            memory looks like a leak (see ``report.growth``).
         steps: how many times.
         target: as for ``analyze``.
         strict: refuse what would have to be assumed.

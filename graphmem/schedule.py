@@ -147,6 +147,34 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
+@unique
+class Growing(StrEnum):
+    """What it is that grows."""
+
+    GRAPH = "graph"
+    TENSORS = "tensors"
+    CACHE = "cache"
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What each step, or each turn of a loop inside of a step, adds to memory and keeps.
+
+    ``storages`` are those that the last one added (of a cache: made anew, longer), ``nbytes``
+    what they add, unrounded. ``root`` is the storage of which the others depend: the tensor
+    whose graph keeps them, else the largest. ``holder`` is the name of the user's object that
+    has it, where one was found. ``times`` is in how many steps or turns it was seen.
+    """
+
+    kind: Growing
+    storages: tuple[int, ...]
+    nbytes: int
+    root: int
+    holder: str | None
+    times: int
+    each_step: bool
+
+
     """Operations in order, over storages. ``storages[i].id == i``."""
 
     operations: tuple[Operation, ...]
@@ -157,6 +185,7 @@ class Schedule:
     choices: tuple[Choice, ...] = ()
 
 
+    growths: tuple[Growth, ...] = ()
 def verify(schedule: Schedule) -> None:
     """Check that the schedule holds together.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -20,6 +21,8 @@ from graphmem.schedule import TOP_LEVEL
 
 _TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 _OURS = f"{Path(graphmem.__file__).parent}{os.sep}"
+_STDLIB = f"{sysconfig.get_path('stdlib')}{os.sep}"
+_PACKAGES = ("/site-packages/", "/dist-packages/")
 _NN_MODULES = f"{Path(_TORCH, 'nn', 'modules')}{os.sep}"
 _NN_PLUMBING = f"{_NN_MODULES}module.py"
 _OPTIM = f"{Path(_TORCH, 'optim')}{os.sep}"
@@ -43,9 +46,9 @@ class Place:
 class SourceLines:
     """Finds the user's source line of the running code.
 
-    That is the innermost frame outside of torch and graphmem, and inside of the step; where
-    there is none (a model of torch's own modules only, an optimizer), the innermost frame in
-    ``torch/nn/modules``, if there is one.
+    That is the innermost frame outside of torch, graphmem and Python's own library, and inside
+    of the step; where there is none (a model of torch's own modules only, an optimizer), the
+    innermost frame in ``torch/nn/modules``, if there is one.
     """
 
     def __init__(self) -> None:
@@ -83,13 +86,18 @@ def _kind(filename: str) -> int:
         return _END
     if filename.startswith(_NN_MODULES) and filename != _NN_PLUMBING:
         return _NN
-    if filename.startswith((_TORCH, _OURS, "<")) or "/contextlib.py" in filename:
+    if filename.startswith((_TORCH, _OURS, "<")) or _is_stdlib(filename):
         return _INTERNAL
     return _USER
 
 
+def _is_stdlib(filename: str) -> bool:
+    """Whether a file is Python's own: ``copy.deepcopy`` clones on behalf of its caller."""
+    return filename.startswith(_STDLIB) and not any(part in filename for part in _PACKAGES)
+
+
 def is_user_file(filename: str) -> bool:
-    """Whether a file belongs neither to torch nor to graphmem."""
+    """Whether a file belongs neither to torch, nor to graphmem or Python's own library."""
     return _kind(filename) == _USER
 
 

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 # Enough for any trainer object; a bound so that a callable that reaches the whole program
 # does not search it all.
 _MOST_OBJECTS = 100_000
+_OF_MODULES = frozenset(vars(nn.Module()))
+"""What every module has."""
 
 
 @dataclass(slots=True)
@@ -56,6 +58,28 @@ def reachable(step: Callable[..., Any]) -> Found:
     return Found(roots, list(optimizers.values()), tensors)
 
 
+def held(start: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors that a callable or a module reaches, with the names they go by.
+
+    Looked for as by ``reachable``, and in what modules hold besides their own parameters and
+    buffers.
+    """
+    queue: deque[tuple[str, Any]] = deque([("step", start)])
+    seen: set[int] = set()
+    while queue and len(seen) < _MOST_OBJECTS:
+        name, value = queue.popleft()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, nn.Module):
+            queue.extend(value._modules.items())
+            queue.extend(pair for pair in vars(value).items() if pair[0] not in _OF_MODULES)
+        else:
+            queue.extend(_parts(name, value))
+
+
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, functools.partial):
         yield name, value.func
@@ -66,7 +90,8 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, types.FunctionType):
         yield from _of_function(value)
     elif isinstance(value, dict):
-        yield from ((str(key), item) for key, item in list(value.items()))
+        for key, item in list(value.items()):
+            yield (f"{name}.{key}" if isinstance(item, Tensor) else str(key)), item
     elif isinstance(value, list | tuple | set | frozenset | deque):
         yield from ((f"{name}.{i}", item) for i, item in enumerate(value))
     elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType):

@@ -27,8 +27,9 @@ from graphmem.trace.gpu import without_names
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.inputs import Call, named, replace, stand_in
 from graphmem.trace.optimizers import OptimizerChoice
+from graphmem.trace.leaks import with_growths, without_graph
 from graphmem.trace.place import is_user_file, short_path
-from graphmem.trace.reach import Found, reachable
+from graphmem.trace.reach import Found, held, reachable
 from graphmem.trace.session import Session
 from graphmem.trace.step import Loop, Loss
 
@@ -103,7 +104,7 @@ def trace_model(
                 session.masters(loop.masters.copies)
             if loop.mode_is_fixed:
                 session.recorder.ledger.note(_FIXED_MODE)
-            schedule = _steps(session, options.steps, loop.step, loop.results)
+            schedule = _steps(session, options.steps, loop.step, loop.results, model)
             if not schedule.operations:
                 raise TraceError("the model runs no operator: it gives its inputs back as they are")
         built = session.recorder.graph.finish(schedule) if session.recorder.graph else None
@@ -129,23 +130,37 @@ def _session(
 
 
 def _steps(
-    session: Session, count: int, step: Callable[[], Any], results: Callable[[], Any]
+    session: Session,
+    count: int,
+    step: Callable[[], Any],
+    results: Callable[[], Any],
+    owner: Any,
 ) -> Schedule:
     """Run steps in an active session, and freeze what it recorded.
 
     Args:
         results: what a step leaves referenced, its outputs.
     """
-    for number in range(1, count + 1):
+
+    def run(number: int) -> None:
         session.recorder.step = number
         step()
         session.recorder.claim(results(), Category.OUTPUTS)
+        owner: the callable or model whose objects may keep what steps make.
         session.end_step()
     schedule = session.schedule()
     verify(schedule)
-    return schedule
+    return with_growths(schedule, session.recorder.ledger, lambda: held(owner), once_more)
 
 
+
+    def once_more() -> Schedule:
+        with without_graph(session.recorder):
+            run(count + 1)
+        return session.schedule()
+
+    for number in range(1, count + 1):
+        run(number)
 def trace_callable(
     step: Callable[[], Any], options: Options, found: Found | None = None
 ) -> Schedule:
@@ -172,7 +187,7 @@ def trace_callable(
                 session.optimizer(optimizer)
             for name, tensor in found.tensors:
                 session.input(tensor, name, foreign=True)
-            return _steps(session, options.steps, once, lambda: returned)
+            return _steps(session, options.steps, once, lambda: returned, step)
 
     return without_names(run)
 
