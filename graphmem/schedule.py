@@ -145,8 +145,6 @@ class Choice:
     calls: int
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
 @unique
 class Growing(StrEnum):
     """What it is that grows."""
@@ -175,6 +173,8 @@ class Growth:
     each_step: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Schedule:
     """Operations in order, over storages. ``storages[i].id == i``."""
 
     operations: tuple[Operation, ...]
@@ -183,9 +183,9 @@ class Growth:
     steps: int = 1
     unknown: tuple[Unknown, ...] = ()
     choices: tuple[Choice, ...] = ()
-
-
     growths: tuple[Growth, ...] = ()
+
+
 def verify(schedule: Schedule) -> None:
     """Check that the schedule holds together.
 

@@ -26,8 +26,8 @@ from graphmem.trace.evidence import Evidence
 from graphmem.trace.gpu import without_names
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.inputs import Call, named, replace, stand_in
-from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.leaks import with_growths, without_graph
+from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.place import is_user_file, short_path
 from graphmem.trace.reach import Found, held, reachable
 from graphmem.trace.session import Session
@@ -140,19 +140,14 @@ def _steps(
 
     Args:
         results: what a step leaves referenced, its outputs.
+        owner: the callable or model whose objects may keep what steps make.
     """
 
     def run(number: int) -> None:
         session.recorder.step = number
         step()
         session.recorder.claim(results(), Category.OUTPUTS)
-        owner: the callable or model whose objects may keep what steps make.
         session.end_step()
-    schedule = session.schedule()
-    verify(schedule)
-    return with_growths(schedule, session.recorder.ledger, lambda: held(owner), once_more)
-
-
 
     def once_more() -> Schedule:
         with without_graph(session.recorder):
@@ -161,6 +156,11 @@ def _steps(
 
     for number in range(1, count + 1):
         run(number)
+    schedule = session.schedule()
+    verify(schedule)
+    return with_growths(schedule, session.recorder.ledger, lambda: held(owner), once_more)
+
+
 def trace_callable(
     step: Callable[[], Any], options: Options, found: Found | None = None
 ) -> Schedule:
