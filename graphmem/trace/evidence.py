@@ -26,16 +26,18 @@ class Asked:
     call: ScratchCall
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Evidence:
     """One trace's evidence.
 
     ``told`` has, in order, ``Asked`` and what overrides told (see ``Context.log``);
     ``laid`` the keys of ``shapes.Shapes.of`` and the layouts that it gave, of every call.
+    ``noted`` counts the schedule's notes that come before those of the context.
     """
 
     told: list[Any] = field(default_factory=list)
     laid: list[tuple[Any, Any]] = field(default_factory=list)
+    noted: int = 0
 
     def ask(self, operation: int, func: OpOverload, rule: Rule, call: ScratchCall) -> Bytes:
         """A rule's answer; what it tells the context follows from the question, and is not kept."""

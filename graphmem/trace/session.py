@@ -60,6 +60,7 @@ class Session:
         evidence: Evidence | None = None,
     ) -> None:
         self.target = target
+        self._evidence = evidence
         told = None if evidence is None else evidence.told
         self.context = Context(DEFAULT if gpu is None else gpu, log=told)
         self.recorder = Recorder(
@@ -188,6 +189,8 @@ class Session:
     def schedule(self) -> Schedule:
         """The recorded schedule."""
         ledger, choices = self.recorder.ledger, self.context.chosen()
+        if self._evidence is not None:
+            self._evidence.noted = len(ledger.unknown)
         missing = not_reviewed(self.recorder.operators, self.target)
         for unknown in (*self.context.unknown, *missing):
             ledger.note(unknown)
