@@ -11,6 +11,8 @@ Rules, all of onnxruntime/core/framework/bfc_arena.{h,cc}:
 - a freed chunk merges with its free neighbours of the same region (``Coalesce``);
 - without a fitting chunk the arena grows (``Extend``): by the request, or by a region whose
   size doubles until the request fits, and once more after each region that fitted at once;
+- a region that the device has no room for is asked for again, a tenth smaller each time, as long
+  as it has room for the request;
 - ``reserve`` takes exactly what is asked for, outside of the regions (``Reserve``).
 
 Regions lie in the order in which they were taken: where the system puts them elsewhere, ties
@@ -20,6 +22,7 @@ between chunks of one size can fall another way.
 from __future__ import annotations
 
 import bisect
+import math
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
@@ -29,6 +32,8 @@ ALIGNMENT = 256
 """Bytes that requests are rounded to (``kMinAllocationSize``)."""
 
 _BINS = 21  # kNumBins
+_BACK_OFF = 0.9  # kBackpedalFactor
+_LEAST_BACK_OFF = 8 * 1024  # BFCArena::Extend
 
 
 @unique
@@ -43,7 +48,8 @@ class ExtendStrategy(StrEnum):
 class ArenaSettings:
     """The settings of ``OrtArenaCfg``, with their defaults; sizes in bytes.
 
-    ``limit`` None is no limit (``gpu_mem_limit``).
+    ``limit`` None is no limit (``gpu_mem_limit``). ``capacity`` is what the device has for the
+    arena, None for more than it asks for.
     Source: ``DEFAULT_*`` in onnxruntime/core/framework/bfc_arena.h.
     """
 
@@ -51,14 +57,21 @@ class ArenaSettings:
     initial_chunk: int = 1 << 20
     max_dead_bytes: int = 128 << 20
     limit: int | None = None
+    capacity: int | None = None
 
 
 class ArenaOutOfMemoryError(Exception):
-    """The limit leaves no room for a request of ``nbytes``, rounded."""
+    """The limit, or the device, leaves no room for a request of ``nbytes``, rounded.
+
+    ``run`` counts from 0, and ``moment`` is the number of kernels that it had run; None where
+    the session was not even made.
+    """
 
     def __init__(self, nbytes: int) -> None:
         super().__init__(f"no room for {nbytes} bytes")
         self.nbytes = nbytes
+        self.run: int | None = None
+        self.moment: int | None = None
 
 
 class Chunk:
@@ -122,10 +135,16 @@ class Arena:
     def reserve(self, nbytes: int) -> Chunk | None:
         """Exactly ``nbytes``, outside of the regions; None for 0 bytes.
 
-        ONNX Runtime's profile counts reservations as requested, too.
+        ONNX Runtime's profile counts reservations as requested, too. The limit does not hold
+        for them.
+
+        Raises:
+            ArenaOutOfMemoryError: the device has no room.
         """
         if nbytes == 0:
             return None
+        if self._room(self.settings.capacity) < nbytes:
+            raise ArenaOutOfMemoryError(nbytes)
         chunk = Chunk(-1, nbytes)
         chunk.requested = nbytes
         self._reserved.add(chunk)
@@ -196,11 +215,24 @@ class Arena:
         if self.settings.strategy is ExtendStrategy.NEXT_POWER_OF_TWO:
             nbytes = self._doubled(size)
             nbytes = nbytes if room is None else min(nbytes, room)
+        nbytes = self._had(nbytes, size)
         region = Chunk(self._next_address, nbytes)
         self._next_address += nbytes + ALIGNMENT  # regions never touch
         self.regions.append(region)
         self.held += nbytes
         self._insert(region)
+
+    def _had(self, nbytes: int, size: int) -> int:
+        """The bytes that the device gives for a region, at least ``size``."""
+        room = self._room(self.settings.capacity)
+        while nbytes > room:
+            nbytes = rounded(int(nbytes * _BACK_OFF))
+            if nbytes < max(size, _LEAST_BACK_OFF):
+                raise ArenaOutOfMemoryError(size)
+        return nbytes
+
+    def _room(self, most: int | None) -> float:
+        return math.inf if most is None else most - self.held
 
     def _doubled(self, size: int) -> int:
         """The size of the next region, which has room for ``size``."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphmem.allocator.bfc import Arena, ArenaSettings, Chunk
+from graphmem.allocator.bfc import Arena, ArenaOutOfMemoryError, ArenaSettings, Chunk
 from graphmem.ort.graph import IN_SCRATCH, Call, Execution, Graph, Node
 from graphmem.ort.pattern import Pattern, PatternTrace, aligned
 from graphmem.ort.planner import Kind, Plan, make_plan
@@ -133,7 +133,7 @@ def simulate(
             arena.free(arena.alloc(one.temporary))
         if one.is_freed:
             arena.free(chunk)
-    return [_run(session, execution) for execution in executions]
+    return [_run(session, execution, run) for run, execution in enumerate(executions)]
 
 
 class _Session:
@@ -153,8 +153,16 @@ class _Session:
         return self._plans[id(graph)][1]
 
 
-def _run(session: _Session, execution: Execution) -> Run:
+def _run(session: _Session, execution: Execution, number: int) -> Run:
     log = _Log()
+    try:
+        return _finished(session, execution, log)
+    except ArenaOutOfMemoryError as error:
+        error.run, error.moment = number, len(log.moments)
+        raise
+
+
+def _finished(session: _Session, execution: Execution, log: _Log) -> Run:
     copied = [(name, n, session.arena.alloc(n)) for name, n in execution.copied.items()]
     frame = _Frame(session, execution, log, depth=0)
     frame.run()

@@ -172,3 +172,21 @@ def _check(arena: Arena, alive: list[Chunk]) -> None:
     assert sum(chunk.size for chunk in seen) == arena.held
     assert sum(chunk.size for chunk in used) == arena.in_use <= arena.peak
     assert sum(chunk.requested or 0 for chunk in used) == arena.requested
+
+
+def test_near_the_capacity_of_the_device_a_region_shrinks_by_tenths() -> None:
+    arena = Arena(ArenaSettings(capacity=8 * MIB))
+    arena.alloc(5 * MIB)  # takes 8 MiB, as without a limit
+    assert arena.held == 8 * MIB
+    arena = Arena(ArenaSettings(capacity=7 * MIB))
+    arena.alloc(5 * MIB)  # 8 MiB, 7.2 MiB, then 6.48 MiB, in 256 B: 26542.8 -> 26543
+    assert arena.held == 26543 * 256
+
+
+def test_a_device_without_room_is_out_of_memory() -> None:
+    arena = Arena(ArenaSettings(capacity=5 * MIB))
+    with pytest.raises(ArenaOutOfMemoryError) as caught:
+        arena.alloc(5 * MIB)  # 8 -> 7.2 -> 6.48 -> 5.83 -> 5.25 -> 4.72 MiB: less than 5
+    assert (caught.value.nbytes, caught.value.run) == (5 * MIB, None)
+    with pytest.raises(ArenaOutOfMemoryError):
+        arena.reserve(6 * MIB)

@@ -145,3 +145,10 @@ def test_inputs_that_are_copied_to_the_device_come_before_the_pattern_and_stay_f
     assert [m.requested for m in later.moments] == [1836, 1836, 1836, 1836, 2236]
     (copy,) = (block for block in later.blocks if block.is_input)
     assert (copy.name, copy.nbytes, copy.born, copy.freed, copy.used) == ("x", 300, 0, None, 0)
+
+
+def test_out_of_memory_says_in_which_run_and_at_which_kernel() -> None:
+    arena = ArenaSettings(strategy=ExtendStrategy.SAME_AS_REQUESTED, limit=1024)
+    with pytest.raises(ArenaOutOfMemoryError) as caught:  # a, c, then d needs a third 512 B
+        simulate([execution(graph(DIAMOND, "x", "y"), 400)], RunSettings(arena=arena))
+    assert (caught.value.run, caught.value.moment, caught.value.nbytes) == (0, 3, 512)
