@@ -18,10 +18,11 @@ import numpy as np
 from torch import Tensor
 
 from graphmem.allocator.bfc import ArenaSettings
-from graphmem.errors import ModelLoadError, UsageError, one_line
+from graphmem.errors import ModelLoadError, UsageError
 from graphmem.ort import Moment, Run
 from graphmem.serving.session import Served, ServeSettings
 from graphmem.sources.inputs import InputSpec
+from graphmem.sources.onnx.runtime.refusals import reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def measured_runs(
             for _ in range(settings.runs):
                 session.run(None, dict(feeds))
         except Exception as error:
-            raise ModelLoadError(f"{path}: ONNX Runtime: {one_line(error)}") from error
+            raise ModelLoadError(f"{path}: ONNX Runtime: {reason(error)}") from error
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
     return _moments(path, events)
 

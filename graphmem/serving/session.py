@@ -23,6 +23,7 @@ from graphmem.sources.onnx.module import build_module
 from graphmem.sources.onnx.read import as_model, load_proto
 from graphmem.sources.onnx.runtime import optimize
 from graphmem.sources.onnx.runtime.scratch import not_measured
+from graphmem.sources.onnx.runtime.stand_in import missing_values
 from graphmem.sources.onnx.user_rules import load_rules
 from graphmem.trace.observe import observe
 
@@ -79,7 +80,7 @@ def serve(
     arguments = arguments_of(stated, request)
     bounds = Bounds(options.trip_count)
     can_optimize = settings.optimize and optimize.is_installed()
-    proto = optimize.optimized(path) if can_optimize else original
+    proto = optimize.optimized(path, original) if can_optimize else original
     model = as_model(proto, path) if can_optimize else stated
     values = dict(zip((v.name for v in stated.graph.inputs), arguments.args, strict=True))
     with active(bounds):
@@ -89,8 +90,23 @@ def serve(
     )
     runs = simulate([assembled.execution] * settings.runs, settings.run, assembled.setup)
     missing = (_NOT_INSTALLED,) if settings.optimize and not can_optimize else ()
-    unknown = (*missing, *_kernels(model, strict=options.strict), *bounds.notes)
+    lacks = missing_values(path, original) if can_optimize else ()
+    unknown = (
+        *missing,
+        *map(_values_of, lacks),
+        *_kernels(model, strict=options.strict),
+        *bounds.notes,
+    )
     return Served(path, assembled, tuple(runs), _described(values), unknown, values)
+
+
+def _values_of(file: str) -> Unknown:
+    """A note on values that ONNX Runtime optimizes the graph without."""
+    return Unknown(
+        f"the values of weights in {file}",
+        "the whole graph",
+        "zeros, while ONNX Runtime optimizes the graph; that no two weights are equal",
+    )
 
 
 def _kernels(model: Model, *, strict: bool) -> Iterator[Unknown]:

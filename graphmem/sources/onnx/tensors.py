@@ -70,6 +70,11 @@ class TensorReader:
         return Weight(name, element, shape, _Filled(stored, shape, f"{self._path}: {name}"))
 
 
+def holds_values(proto: onnx.TensorProto) -> bool:
+    """Whether a tensor has values in its own file."""
+    return proto.HasField("raw_data") or any(len(getattr(proto, name)) for name in _REPEATED)
+
+
 def element_type(number: int, owner: str) -> ElementType:
     """The element type of a number in a file.
 
@@ -117,7 +122,7 @@ class _Dense:
             if data is None:
                 return None
             proto = onnx.TensorProto(data_type=proto.data_type, dims=proto.dims, raw_data=data)
-        elif self.nbytes and not self._is_given():
+        elif self.nbytes and not holds_values(proto):
             return None
         try:
             return numpy_helper.to_array(proto)
@@ -125,10 +130,6 @@ class _Dense:
             raise ModelLoadError(
                 f"{self.owner}: its values don't fit its shape: {one_line(error)}"
             ) from error
-
-    def _is_given(self) -> bool:
-        proto = self.proto
-        return proto.HasField("raw_data") or any(len(getattr(proto, name)) for name in _REPEATED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import onnx
 
-from graphmem.errors import ModelLoadError, one_line
+from graphmem.errors import ModelLoadError
 from graphmem.ort.order import Ordered, execution_order
+from graphmem.sources.onnx.runtime.refusals import reason
+from graphmem.sources.onnx.runtime.stand_in import missing_values, stand_in
 
 
 def is_installed() -> bool:
@@ -28,30 +30,44 @@ def version() -> str:
     return str(onnxruntime.__version__)
 
 
-def optimized(path: str) -> onnx.ModelProto:
+def optimized(path: str, original: onnx.ModelProto) -> onnx.ModelProto:
     """The model as ONNX Runtime optimizes it for its CPU provider, at its default level.
 
     Convolutions have the blocked layout of this machine's processor, as they will have where
-    the model runs on one like it. Nodes are in the order of the file that it writes.
+    the model runs on one like it. Nodes are in the order of the file that it writes. Weights
+    that lie in other files, and that it does not change, lie there still.
+
+    Args:
+        path: the file.
+        original: what it holds.
 
     Raises:
         ModelLoadError: ONNX Runtime refuses the model.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "optimized.onnx"
+        lacks = missing_values(path, original)
+        _optimize(path, stand_in(path, original, Path(folder)) if lacks else path, target)
+        # What lies in other files is found from the model's own folder, not from this one.
+        return _without_lost_inputs(onnx.load(target, load_external_data=False), original)
+
+
+def _optimize(path: str, source: str, target: Path) -> None:
+    """Let ONNX Runtime optimize the model in ``source``; errors speak of ``path``."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    with tempfile.TemporaryDirectory() as folder:
-        target = str(Path(folder) / "optimized.onnx")
-        options.optimized_model_filepath = target
-        try:
-            onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:
-            raise ModelLoadError(
-                f"{path}: ONNX Runtime can't load it: {one_line(error)}; "
-                "--no-ort-optimize plans the file as it is"
-            ) from error
-        return _without_lost_inputs(onnx.load(target), onnx.load(path, load_external_data=False))
+    options.optimized_model_filepath = str(target)
+    # The graph is written before weights are packed, which would only take time and memory.
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    try:
+        onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelLoadError(
+            f"{path}: ONNX Runtime can't load it: {reason(error)}; "
+            "--no-ort-optimize plans the file as it is"
+        ) from error
 
 
 def _without_lost_inputs(model: onnx.ModelProto, original: onnx.ModelProto) -> onnx.ModelProto:
