@@ -54,7 +54,7 @@ def load_subject(text: str, request: InputRequest) -> LoadedSubject:
         ModelLoadError: the subject can't be found, imported or built.
         InputError: an input is missing, or can't be read.
     """
-    return _loaded(text, recipe_of(text, request), request, really=False)
+    return loaded(text, recipe_of(text, request), request, really=False)
 
 
 def recipe_of(text: str, request: InputRequest) -> Recipe:
@@ -99,11 +99,17 @@ def _check_onnx_options(text: str, request: InputRequest) -> None:
             raise InputError(f"{text}: {option} {value} is for .onnx models; leave it out")
 
 
-def _loaded(text: str, recipe: Recipe, request: InputRequest, really: bool) -> LoadedSubject:
+def loaded(text: str, recipe: Recipe, request: InputRequest, really: bool) -> LoadedSubject:
+    """The subject that a recipe builds; ``really``: with values, on the CPU.
+
+    Raises:
+        ModelLoadError: it can't be built.
+        InputError: an input is missing, or can't be read.
+    """
     (model, made), real = built(recipe, really)
     rebatch = bool(request.inputs) or not recipe.batched
     inputs = made if recipe.complete else resolve(text, model, made, request, rebatch)
-    again = None if real else functools.partial(_loaded, text, recipe, request, really=True)
+    again = None if real else functools.partial(loaded, text, recipe, request, really=True)
     return LoadedSubject(recipe.kind, text, model, inputs.args, inputs.kwargs, real, again)
 
 

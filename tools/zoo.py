@@ -1,0 +1,162 @@
+"""Analyzes every model of the libraries that people use, in training and in inference.
+
+    python -m tools.zoo sweep timm torchvision --out FOLDER [--jobs 2] [--only PART] [--again KIND]
+    python -m tools.zoo table --out FOLDER > table.csv
+    python -m tools.zoo summary --out FOLDER --write docs/zoo.md
+
+A case is a model; each has a process, a time and a memory of its own. The folder gets a file for
+each family with one JSON line a case. A sweep that was stopped goes on where it was: what has a
+line is not done again, unless ``--again`` names its kind of error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import random
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from graphmem.options import Mode
+from tools.sweeping.case import outcome_of
+from tools.sweeping.families import FAMILIES, Family
+from tools.sweeping.outcome import ModeOutcome, Outcome, outcomes_in, ready_to_append
+from tools.sweeping.processes import Ended, Limits, each_in_a_process
+from tools.sweeping.summary import rows, summary
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one of the commands."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    for name, prepare, run in COMMANDS:
+        command = commands.add_parser(name)
+        prepare(command)
+        command.set_defaults(run=run)
+    arguments = parser.parse_args(argv)
+    code: int = arguments.run(arguments)
+    return code
+
+
+def _prepare_sweep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("families", nargs="+", choices=list(FAMILIES), metavar="FAMILY")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", default="", help="part of the names of the cases to take")
+    parser.add_argument("--again", action="append", default=[], help="a kind of error to redo")
+    limits = Limits()
+    parser.add_argument("--seconds", type=float, default=limits.seconds, help="limit of a case")
+    parser.add_argument("--gib", type=float, default=limits.nbytes / 2**30, help="limit of a case")
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    limits = Limits(arguments.seconds, int(arguments.gib * 2**30))
+    for name in arguments.families:
+        family = FAMILIES[name]
+        if not family.installed:
+            print(f"{name}: {family.package} is not installed: left out", file=sys.stderr)
+            continue
+        file = arguments.out / f"{name}.jsonl"
+        ready_to_append(file)
+        forget(file, set(arguments.again))
+        names = [case for case in family.names() if arguments.only in case]
+        random.Random(0).shuffle(names)  # so that a sweep's beginning is a sample of the whole
+        sweep(family, names, file, limits, arguments.jobs)
+    return 0
+
+
+def sweep(family: Family, names: list[str], file: Path, limits: Limits, jobs: int) -> None:
+    """Run the cases that have no line in the file yet, and append theirs."""
+    family.warm()
+    torch.set_num_threads(1)
+    done = {outcome.name for outcome in outcomes_in(file)}
+    left = [name for name in names if name not in done]
+    tqdm.monitor_interval = 0  # it would be a thread, and a fork copies none
+    work = partial(work_on, family)
+    begun = len(names) - len(left)
+    counted = tqdm(total=len(names), initial=begun, desc=family.name, disable=None)
+    with file.open("a", encoding="utf-8") as out, counted:
+        for ended in each_in_a_process(left, work, limits, jobs):
+            out.write(line_of(family, ended) + "\n")
+            out.flush()
+            counted.update()
+
+
+def work_on(family: Family, name: str) -> str:
+    """In a case's own process: its line."""
+    return outcome_of(family.name, name, family.version, lambda: family.case(name)).to_line()
+
+
+def line_of(family: Family, ended: Ended) -> str:
+    """The line of a case, also of one whose process could not write it."""
+    if ended.line is not None:
+        return ended.line
+    lost = ModeOutcome(round(ended.seconds, 3), kind=ended.kind, line=ended.detail)
+    modes = {mode.value: lost for mode in Mode}
+    return Outcome(family.name, ended.case, family.version, modes).to_line()
+
+
+def forget(file: Path, kinds: set[str]) -> None:
+    """Drop the lines of cases with an error of one of the kinds."""
+    if not kinds:
+        return
+    kept = [
+        outcome.to_line() + "\n"
+        for outcome in outcomes_in(file)
+        if not kinds & {mode.kind for mode in outcome.modes.values()}
+    ]
+    file.write_text("".join(kept), "utf-8")
+
+
+def _prepare_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, required=True, help="the folder of a sweep")
+
+
+def _prepare_summary(parser: argparse.ArgumentParser) -> None:
+    _prepare_folder(parser)
+    parser.add_argument("--write", type=Path, help="the file to write; else it is printed")
+
+
+def _all_outcomes(folder: Path) -> list[Outcome]:
+    files = (folder / f"{name}.jsonl" for name in FAMILIES)
+    return [outcome for file in files for outcome in outcomes_in(file)]
+
+
+def _table(arguments: argparse.Namespace) -> int:
+    csv.writer(sys.stdout).writerows(rows(_all_outcomes(arguments.out)))
+    return 0
+
+
+def _summary(arguments: argparse.Namespace) -> int:
+    text = summary(_all_outcomes(arguments.out))
+    if arguments.write is None:
+        print(text, end="")
+    else:
+        arguments.write.write_text(text, "utf-8")
+    return 0
+
+
+COMMANDS: tuple[
+    tuple[
+        str,
+        Callable[[argparse.ArgumentParser], None],
+        Callable[[argparse.Namespace], int],
+    ],
+    ...,
+] = (
+    ("sweep", _prepare_sweep, _sweep),
+    ("table", _prepare_folder, _table),
+    ("summary", _prepare_summary, _summary),
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
