@@ -13,11 +13,14 @@ from graphmem.ort.graph import IN_SCRATCH, pattern_key
 from graphmem.serving.results import NOTHING, GraphCall, Result
 from graphmem.sources.onnx import model as plain
 from graphmem.sources.onnx.element_types import ElementType
-from graphmem.sources.onnx.runtime.dims import Dims, Types, named_dims
+from graphmem.sources.onnx.runtime.calls import Shapes
+from graphmem.sources.onnx.runtime.dims import Dims, named_dims
+from graphmem.sources.onnx.runtime.foreign_shapes import Types
 from graphmem.sources.onnx.runtime.kernels import aliases, in_place
 from graphmem.sources.onnx.runtime.optimize import bodies, captured, in_order
+from graphmem.sources.onnx.runtime.packers import Constants
 from graphmem.sources.onnx.runtime.packing import SMALL_BYTES, Repeats, packed
-from graphmem.sources.onnx.runtime.scratch import Shapes, scratch
+from graphmem.sources.onnx.runtime.scratch import scratch
 
 Names = tuple[str, ...]
 Bytes = tuple[int, ...]
@@ -72,12 +75,12 @@ def assemble(
         threads: how many work on one operator.
     """
     maker = _Assembler(proto, threads, original)
-    maker.keep(model.graph, {})
+    maker.keep(model.graph, {}, call, {n: r.element for n, r in inputs.items() if r.element})
     scope = _Scope(dict(inputs), {})
     execution = maker.graph(proto.graph, original.graph, model.graph, call, scope, None)
     return Assembled(
         execution,
-        tuple(maker.setup),
+        maker.held(),
         maker.weights,
         maker.dropped,
         maker.results,
@@ -180,33 +183,66 @@ class _Assembler:
         self._graphs[id(proto)] = _Structure(proto, made, nodes, types)
         return self._graphs[id(proto)]
 
-    def keep(self, graph: plain.Graph, outer: Mapping[str, plain.Weight]) -> None:
+    def held(self) -> tuple[Held, ...]:
+        """What was noted; the copy of a small weight is given back once nothing reads it."""
+        return tuple(
+            replace(one, setup=replace(one.setup, is_freed=True))
+            if not one.packed_by and one.weight in self.dropped
+            else one
+            for one in self.setup
+        )
+
+    def keep(
+        self,
+        graph: plain.Graph,
+        outer: Mapping[str, plain.Weight],
+        call: GraphCall,
+        elements: Mapping[str, ElementType],
+    ) -> None:
         """Note what the session of a graph keeps of its weights, and what its kernels pack.
 
         A graph's own come first, then those of its bodies.
+
+        Args:
+            graph: the graph.
+            outer: the weights of the graphs around it.
+            call: a run of it.
+            elements: the types of the values of the graphs around it.
         """
         own = {n: w for n, w in graph.weights.items() if n not in self._filled}
         visible = {**outer, **own}
+        known = {**elements, **_elements(graph, call)}
         self.weights |= own
         for weight in own.values():
             if 0 < weight.nbytes <= SMALL_BYTES:
                 self.setup.append(Held(weight.name, "", Setup(weight.nbytes)))
         for node in graph.nodes:
-            self._pack(node, {p: visible[n] for p, n in enumerate(node.inputs) if n in visible})
+            self._pack(
+                node,
+                {p: visible[n] for p, n in enumerate(node.inputs) if n in visible},
+                {p: known[n] for p, n in enumerate(node.inputs) if n in known},
+            )
         for node in graph.nodes:
-            for _, body in reversed([*node.bodies()]):  # as measured: else_branch comes last
-                self.keep(body, visible)
+            ran = dict(call.bodies.get(node.outputs, ()))
+            for name, body in reversed([*node.bodies()]):  # as measured: else_branch comes last
+                self.keep(body, visible, ran.get(name, GraphCall()), known)
 
-    def _pack(self, node: plain.Node, own: Mapping[int, plain.Weight]) -> None:
+    def _pack(
+        self,
+        node: plain.Node,
+        own: Mapping[int, plain.Weight],
+        elements: Mapping[int, ElementType],
+    ) -> None:
         for weight in own.values():
             self.read[weight.name] = self.read.get(weight.name, 0) + 1
             self.readers.setdefault(weight.name, node.name)
-        for position, made in packed(node, own).items():
+        for position, made in packed(node, Constants(own, elements)).items():
             weight = own[position]
             made = self.repeats.marked(node, weight, made)
-            setup = Setup(made.nbytes, made.in_region, made.is_freed)
+            setup = Setup(made.nbytes, made.in_region, made.is_freed, made.temporary)
             self.setup.append(Held(weight.name, node.name, setup))
-            self.read_packed[weight.name] = self.read_packed.get(weight.name, 0) + 1
+            if made.nbytes:
+                self.read_packed[weight.name] = self.read_packed.get(weight.name, 0) + 1
 
     def _call(
         self, node: onnx.NodeProto, one: plain.Node, call: GraphCall, scope: _Scope
@@ -214,13 +250,20 @@ class _Assembler:
         if bodies(node):
             return self._bodies(node, one, call, scope)
         made = scope.results.get(one.outputs[0], NOTHING)
+        given = [scope.results.get(n, NOTHING) for n in one.inputs]
+        known = ((p, scope.weights.get(n)) for p, n in enumerate(one.inputs))
+        constants = Constants(
+            {p: w for p, w in known if w is not None and w.name not in self._filled},
+            {p: r.element for p, r in enumerate(given) if r.element},
+        )
         found = scratch(
             one,
             Shapes(
-                [scope.results.get(n, NOTHING).shape for n in one.inputs],
+                [result.shape for result in given],
                 [scope.results.get(n, NOTHING).shape for n in one.outputs],
                 made.element.nbytes(1) if made.element else 0,
                 self.threads,
+                constants,
             ),
         )
         return Call(scratch=found.blocks, before=found.before) if found.blocks else None
@@ -272,6 +315,14 @@ class _Assembler:
         shapes = [scope.results.get(n, NOTHING).shape for n in names]
         known = [shape for shape in shapes if shape is not None]
         return pattern_key(known) if len(known) == len(shapes) else None
+
+
+def _elements(graph: plain.Graph, call: GraphCall) -> dict[str, ElementType]:
+    """The element types of a graph's own values, as far as its file and a run of it know them."""
+    stated = graph.known_types()
+    found = {n: t.element for n, t in stated.items() if isinstance(t, plain.TensorType)}
+    found |= {name: weight.element for name, weight in graph.weights.items()}
+    return found | {n: r.element for n, r in call.results.items() if r.element}
 
 
 def _made_by(nodes: Iterable[onnx.NodeProto]) -> frozenset[str]:
