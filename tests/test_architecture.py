@@ -24,7 +24,7 @@ ROOT = Path(graphmem.__file__).resolve().parent
 
 EVERYBODY = frozenset({"errors", "options", "as_text"})
 _DATA = frozenset({"devices", "schedule", "liveness", "allocator", "report", "fits", "summary"})
-_TORCH = frozenset({"sources", "targets", "trace", "analysis", "measure", "serving"})
+_TORCH = frozenset({"sources", "targets", "trace", "analysis", "measure", "serving", "instantiate"})
 
 ARROWS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
@@ -44,6 +44,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "sources": frozenset({"schedule", "ort"}),
     "targets": frozenset({"devices", "schedule"}),
     "trace": frozenset({"devices", "schedule", "growth", "report", "sources", "targets"}),
+    "instantiate": frozenset({"devices", "schedule", "targets", "trace"}),
     "serving": _DATA | {"ort", "sources", "trace"},
     "analysis": _DATA | {"sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},
@@ -56,7 +57,7 @@ ARROWS: dict[str, frozenset[str]] = {
 LATE = {("report", "render")}
 
 HEAVY = {
-    "torch": ("sources/*", "targets/*", "trace/*", "measure/*", "serving/*", "analysis.py"),
+    "torch": tuple(f"{room}/*" for room in _TORCH - {"analysis"}) + ("analysis.py",),
     "onnx": ("sources/onnx*", "serving/*"),
     "onnxruntime": ("measure/*", "sources/onnx/runtime/*"),
     "transformers": ("sources/*",),

@@ -32,12 +32,18 @@ class Evidence:
 
     ``told`` has, in order, ``Asked`` and what overrides told (see ``Context.log``);
     ``laid`` the keys of ``shapes.Shapes.of`` and the layouts that it gave, of every call.
-    ``noted`` counts the schedule's notes that come before those of the context.
+    ``noted`` counts the schedule's notes that come before those of the context, once it ended.
     """
 
     told: list[Any] = field(default_factory=list)
     laid: list[tuple[Any, Any]] = field(default_factory=list)
-    noted: int = 0
+    noted: int | None = None
+
+    def end(self, noted: int) -> None:
+        """The schedule is made now: what runs later, such as a step more, is no part of it."""
+        if self.noted is None:
+            self.noted = noted
+            self.told, self.laid = list(self.told), list(self.laid)
 
     def ask(self, operation: int, func: OpOverload, rule: Rule, call: ScratchCall) -> Bytes:
         """A rule's answer; what it tells the context follows from the question, and is not kept."""

@@ -190,7 +190,7 @@ class Session:
         """The recorded schedule."""
         ledger, choices = self.recorder.ledger, self.context.chosen()
         if self._evidence is not None:
-            self._evidence.noted = len(ledger.unknown)
+            self._evidence.end(len(ledger.unknown))
         missing = not_reviewed(self.recorder.operators, self.target)
         for unknown in (*self.context.unknown, *missing):
             ledger.note(unknown)

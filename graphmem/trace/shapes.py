@@ -107,6 +107,16 @@ def _key(value: Any) -> Any:
     return type(value), value  # 1, 1.0 and True are equal, and promote differently
 
 
+def of_key(key: Any) -> Any:
+    """The arguments that a part of a key of ``Shapes.of`` stands for, on the meta device."""
+    if key and isinstance(key[0], type):
+        return key[1]
+    if key and isinstance(key[0], torch.Size):
+        size, stride, dtype = key
+        return torch.empty_strided(size, stride, dtype=dtype, device=META)
+    return [of_key(item) for item in key]
+
+
 def _on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The operator's result on meta tensors."""
     if func is _GROUPED_MM:
