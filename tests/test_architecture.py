@@ -33,6 +33,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "devices": frozenset(),
     "schedule": frozenset(),
     "growth": frozenset({"schedule"}),
+    "copies": frozenset({"schedule"}),
     "liveness": frozenset({"schedule"}),
     "allocator": frozenset({"schedule", "liveness"}),
     "ort": frozenset({"allocator"}),

@@ -101,9 +101,10 @@ def _holders(ledger: Ledger, named: Named) -> Iterator[Held]:
 
 
 def _without_index(name: str) -> str:
-    """``losses`` of ``losses.12``, the tensor's place in a list."""
-    start, _, index = name.rpartition(".")
-    return start if start and index.isdigit() else name
+    """``losses`` of ``losses.12`` and of ``losses.12.total``, the tensor's place in a list."""
+    parts = name.split(".")
+    indices = [position for position, part in enumerate(parts) if position and part.isdigit()]
+    return ".".join(parts[: indices[0]]) if indices else name
 
 
 def _ends() -> list[Tensor]:

@@ -91,7 +91,8 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _of_function(value)
     elif isinstance(value, dict):
         for key, item in list(value.items()):
-            yield (f"{name}.{key}" if isinstance(item, Tensor) else str(key)), item
+            own = str(key) if isinstance(key, str | int) else name  # a tensor can't be printed
+            yield (f"{name}.{own}" if isinstance(item, Tensor) else own), item
     elif isinstance(value, list | tuple | set | frozenset | deque):
         yield from ((f"{name}.{i}", item) for i, item in enumerate(value))
     elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType):
