@@ -43,7 +43,7 @@ class Repeats:
     """Which packed weights are the same as one before, by their values."""
 
     def __init__(self) -> None:
-        self._first: dict[tuple[object, ...], list[tuple[Weight, bytes | None]]] = {}
+        self._seen: dict[tuple[object, ...], _Seen] = {}
 
     def marked(self, node: Node, weight: Weight, made: Packed) -> Packed:
         """What a kernel packs, marked as freed where another has packed the same."""
@@ -51,16 +51,34 @@ class Repeats:
             return made
         turned = node.attributes.get("transB", node.attributes.get("transposeB", 0))
         key = (node.domain, node.op, turned, weight.element, weight.shape, made.nbytes)
-        known = self._first.setdefault(key, [])
-        if any(other is weight for other, _ in known):
-            return replace(made, is_freed=True)
-        known.append((weight, None))
-        if len(known) == 1:
-            return made
-        self._first[key] = known = [(w, _digest(w) if d is None else d) for w, d in known]
-        mine = known[-1][1]
-        is_known = mine is not None and any(digest == mine for _, digest in known[:-1])
-        return replace(made, is_freed=is_known)
+        is_known = self._seen.setdefault(key, _Seen()).has(weight)
+        return replace(made, is_freed=True) if is_known else made
+
+
+class _Seen:
+    """The weights that were packed in one way; a single one is not read."""
+
+    def __init__(self) -> None:
+        self._weights: dict[int, Weight] = {}
+        self._digests: set[bytes] = set()
+
+    def has(self, weight: Weight) -> bool:
+        """Whether a weight or one of the same values was there before; it is from now on."""
+        if id(weight) in self._weights:
+            return True
+        self._weights[id(weight)] = weight
+        if len(self._weights) == 1:
+            return False
+        if len(self._weights) == 2:
+            self._add(next(iter(self._weights.values())))
+        return self._add(weight)
+
+    def _add(self, weight: Weight) -> bool:
+        digest = _digest(weight)
+        if digest is None or digest in self._digests:
+            return digest is not None
+        self._digests.add(digest)
+        return False
 
 
 def _digest(weight: Weight) -> bytes | None:
