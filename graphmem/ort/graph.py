@@ -75,16 +75,19 @@ class Call:
     """What one node's kernel takes besides its outputs, in one execution; bytes.
 
     ``scratch`` are blocks that are alive together until the kernel ends: the first
-    ``before`` of them are taken before the outputs. ``inner`` are the executions of its
-    bodies in turn. A body's outputs are placed as ``results`` says, by position in the body:
-    the position of the node's output that it is written to at once, ``IN_SCRATCH``, or None
-    where the body has a buffer for it; such a buffer lasts until the next execution has made
-    its own, with ``kept`` until the node is done. ``early`` outputs have their buffer before
-    a body runs.
+    ``before`` of them are taken before the outputs. ``passing`` are blocks that are given back
+    before the next one is taken, each with the number of blocks that were taken before.
+
+    ``inner`` are the executions of its bodies in turn. A body's outputs are placed as
+    ``results`` says, by position in the body: the position of the node's output that it is
+    written to at once, ``IN_SCRATCH``, or None where the body has a buffer for it; such a
+    buffer lasts until the next execution has made its own, with ``kept`` until the node is
+    done. ``early`` outputs have their buffer before a body runs.
     """
 
     scratch: tuple[int, ...] = ()
     before: int = 0
+    passing: tuple[tuple[int, tuple[int, ...]], ...] = ()
     inner: tuple[Execution, ...] = ()
     results: tuple[int | None, ...] = ()
     kept: frozenset[int] = frozenset()

@@ -206,6 +206,14 @@ class _Held:
     used: int = -1
 
 
+_Block = tuple[int, Chunk | None]
+"""What was asked for, and what there is for it."""
+
+
+def _whole(blocks: Sequence[_Block]) -> int:
+    return sum(chunk.size for _, chunk in blocks if chunk is not None)
+
+
 Target = tuple[str, Node]
 """A value of the frame around, and the node there that gives it."""
 
@@ -296,17 +304,37 @@ class _Frame:
         for name in node.outputs:
             if name in call.early:
                 self.make(name, node)
-        scratch = [(n, arena.alloc(n)) for n in call.scratch[: call.before]]
+        scratch: list[_Block] = []
+        stages: list[list[_Block]] = []
+        self._take(call, scratch, call.before, stages)
         if call.inner:
             self._bodies(node, call)
         else:
             self._outputs(node)
-        scratch += [(n, arena.alloc(n)) for n in call.scratch[call.before :]]
+        self._take(call, scratch, len(call.scratch), stages)
         self._touch(node)
-        self._scratch(node, scratch, started)
+        self._scratch(node, max(stages, key=_whole, default=[]), started)
         for _, chunk in reversed(scratch):
             arena.free(chunk)
         self._note(node)
+
+    def _take(self, call: Call, taken: list[_Block], end: int, stages: list[list[_Block]]) -> None:
+        """Take a kernel's blocks up to one of them, and for a moment what passes between them.
+
+        Args:
+            call: what the kernel takes.
+            taken: its blocks so far.
+            end: how many there are to be.
+            stages: what was alive together is noted here.
+        """
+        arena = self.session.arena
+        passing = dict(call.passing)
+        for nbytes in call.scratch[len(taken) : end]:
+            taken.append((nbytes, arena.alloc(nbytes)))
+            brief = [(n, arena.alloc(n)) for n in passing.get(len(taken), ())]
+            stages.append([*taken, *brief])
+            for _, chunk in reversed(brief):
+                arena.free(chunk)
 
     def _note(self, node: Node) -> None:
         arena = self.session.arena
@@ -413,7 +441,7 @@ class _Frame:
             )
         )
 
-    def _scratch(self, node: Node, taken: list[tuple[int, Chunk | None]], started: int) -> None:
+    def _scratch(self, node: Node, taken: Sequence[_Block], started: int) -> None:
         for nbytes, chunk in taken:
             if chunk is not None:
                 self.log.blocks.append(

@@ -266,7 +266,9 @@ class _Assembler:
                 constants,
             ),
         )
-        return Call(scratch=found.blocks, before=found.before) if found.blocks else None
+        if not found.blocks:
+            return None
+        return Call(scratch=found.blocks, before=found.before, passing=found.passing)
 
     def _bodies(
         self, node: onnx.NodeProto, one: plain.Node, call: GraphCall, scope: _Scope
@@ -287,7 +289,7 @@ class _Assembler:
         if one.op == "Scan":
             early = frozenset(filter(None, one.outputs))
         blocks = _of_control(one, scope.results, len(inner))
-        return Call(blocks, len(blocks), tuple(inner), results, kept, early)
+        return Call(blocks, len(blocks), (), tuple(inner), results, kept, early)
 
     def _early(self, node: onnx.NodeProto, inner: Sequence[Execution]) -> frozenset[str]:
         """The outputs that have their buffer before the body runs: those of known sizes."""

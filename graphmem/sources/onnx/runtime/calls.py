@@ -14,10 +14,15 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Blocks in bytes; the first ``before`` of them are taken before the outputs."""
+    """Blocks in bytes; the first ``before`` of them are taken before the outputs.
+
+    ``passing`` are blocks that are given back before the next one is taken, each with the
+    number of blocks that were taken before.
+    """
 
     blocks: tuple[int, ...] = ()
     before: int = 0
+    passing: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
