@@ -58,7 +58,7 @@ ARROWS: dict[str, frozenset[str]] = {
 LATE = {("report", "render")}
 
 HEAVY = {
-    "torch": tuple(f"{room}/*" for room in _TORCH - {"analysis"}) + ("analysis.py",),
+    "torch": ("analysis.py", *(f"{room}/*" for room in _TORCH)),
     "onnx": ("sources/onnx*", "serving/*"),
     "onnxruntime": ("measure/*", "sources/onnx/runtime/*"),
     "transformers": ("sources/*",),
