@@ -13,7 +13,7 @@ from graphmem.options import nearest
 if TYPE_CHECKING:
     from graphmem.report import Report
     from graphmem.schedule import Schedule
-    from graphmem.serving.session import ServeSettings
+    from graphmem.serving.settings import ServeSettings
 
 ONNXRUNTIME = "onnxruntime"
 _STRATEGIES = ("kNextPowerOfTwo", "kSameAsRequested")
@@ -64,7 +64,7 @@ def settings_of(arguments: argparse.Namespace) -> ServeSettings:
     from graphmem.allocator.bfc import ArenaSettings, ExtendStrategy
     from graphmem.options import parse_bytes
     from graphmem.ort import RunSettings
-    from graphmem.serving.session import ServeSettings
+    from graphmem.serving.settings import ServeSettings
 
     strategy = arguments.arena_extend_strategy
     if strategy not in _STRATEGIES:

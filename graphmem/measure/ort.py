@@ -20,7 +20,8 @@ from torch import Tensor
 from graphmem.allocator.bfc import ArenaSettings
 from graphmem.errors import ModelLoadError, UsageError
 from graphmem.ort import Moment, Run
-from graphmem.serving.session import Served, ServeSettings
+from graphmem.serving.session import Served
+from graphmem.serving.settings import ServeSettings
 from graphmem.sources.inputs import InputSpec
 from graphmem.sources.onnx.runtime.refusals import reason
 

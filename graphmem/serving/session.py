@@ -8,11 +8,13 @@ from typing import Any
 
 from graphmem.errors import UnsupportedOpError, UsageError
 from graphmem.options import Options
-from graphmem.ort import Run, RunSettings, simulate
+from graphmem.ort import Run, simulate
 from graphmem.report import InputInfo
 from graphmem.schedule import Unknown
 from graphmem.serving.assemble import Assembled, assemble
+from graphmem.serving.on_cuda import OnCuda, serve_on_cuda
 from graphmem.serving.results import NOTHING, GraphCall, Result, describe, graph_call
+from graphmem.serving.settings import Provider, ServeSettings
 from graphmem.sources.inputs import InputRequest, InputSpec
 from graphmem.sources.onnx.arguments import Arguments, arguments_of
 from graphmem.sources.onnx.assumed import Assumed
@@ -35,23 +37,11 @@ _NOT_INSTALLED = Unknown(
 
 
 @dataclass(frozen=True, slots=True)
-class ServeSettings:
-    """How the model is served.
-
-    ``optimize``: the graph is the one that ONNX Runtime makes of the file. ``threads`` work on
-    one operator (``intra_op_num_threads``): some kernels have a buffer for each. ``runs`` with
-    the same inputs; from the second on there is a memory pattern.
-    """
-
-    optimize: bool = True
-    threads: int = 1
-    runs: int = 2
-    run: RunSettings = field(default_factory=RunSettings)
-
-
-@dataclass(frozen=True, slots=True)
 class Served:
-    """A simulated session: what it holds, and its runs; ``values`` are the inputs by name."""
+    """A simulated session: what it holds, and its runs; ``values`` are the inputs by name.
+
+    ``cuda`` is what is known of one with the CUDA provider.
+    """
 
     path: str
     assembled: Assembled
@@ -59,12 +49,13 @@ class Served:
     inputs: tuple[InputInfo, ...]
     unknown: tuple[Unknown, ...]
     values: Mapping[str, Any] = field(default_factory=dict)
+    cuda: OnCuda | None = None
 
 
 def serve(
     path: str, request: InputRequest, options: Options, settings: ServeSettings | None = None
 ) -> Served:
-    """Simulate a session of ONNX Runtime's CPU provider.
+    """Simulate a session of ONNX Runtime's CPU or CUDA provider.
 
     Raises:
         ModelLoadError: the file is no model, or ONNX Runtime refuses it.
@@ -80,7 +71,8 @@ def serve(
     arguments = arguments_of(stated, request)
     bounds = Bounds(options.trip_count)
     can_optimize = settings.optimize and optimize.is_installed()
-    proto = optimize.optimized(path, original) if can_optimize else original
+    on_cuda = settings.provider is Provider.CUDA
+    proto = optimize.optimized(path, original, for_cuda=on_cuda) if can_optimize else original
     model = as_model(proto, path) if can_optimize else stated
     values = dict(zip((v.name for v in stated.graph.inputs), arguments.args, strict=True))
     with active(bounds):
@@ -88,16 +80,16 @@ def serve(
     assembled = assemble(
         proto, original, model, call, _results(model, values), threads=settings.threads
     )
-    runs = simulate([assembled.execution] * settings.runs, settings.run, assembled.setup)
     missing = (_NOT_INSTALLED,) if settings.optimize and not can_optimize else ()
     lacks = missing_values(path, original) if can_optimize else ()
-    unknown = (
-        *missing,
-        *map(_values_of, lacks),
-        *_kernels(model, strict=options.strict),
-        *bounds.notes,
-    )
-    return Served(path, assembled, tuple(runs), _described(values), unknown, values)
+    notes = (*missing, *map(_values_of, lacks), *bounds.notes)
+    cuda = serve_on_cuda(assembled, model, options, settings) if on_cuda else None
+    if cuda is not None:
+        notes = (*cuda.unknown, *notes)
+        return Served(path, cuda.assembled, cuda.runs, _described(values), notes, values, cuda)
+    runs = simulate([assembled.execution] * settings.runs, settings.run, assembled.setup)
+    notes = (*_kernels(model, strict=options.strict), *notes)
+    return Served(path, assembled, tuple(runs), _described(values), notes, values)
 
 
 def _values_of(file: str) -> Unknown:

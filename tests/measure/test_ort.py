@@ -18,7 +18,8 @@ from graphmem.errors import ModelLoadError, UnsupportedOpError, UsageError
 from graphmem.measure.ort import NodePair, compared, verify_serving
 from graphmem.options import Mode, Options
 from graphmem.ort import Moment, Run, RunSettings
-from graphmem.serving.session import Served, ServeSettings, serve
+from graphmem.serving.session import Served, serve
+from graphmem.serving.settings import ServeSettings
 from graphmem.sources.inputs import InputRequest
 from graphmem.sources.onnx.runtime.dims import Dims, named_dims
 from graphmem.sources.onnx.runtime.optimize import optimized

@@ -30,16 +30,31 @@ def version() -> str:
     return str(onnxruntime.__version__)
 
 
-def optimized(path: str, original: onnx.ModelProto) -> onnx.ModelProto:
-    """The model as ONNX Runtime optimizes it for its CPU provider, at its default level.
+FOR_CPU_ALONE = (
+    *("GemmActivationFusion", "MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"),
+    *("ConvActivationFusion", "QDQSelectorActionTransformer", "MatMulNBitsFusion"),
+    *("QDQS8ToU8Transformer", "MatMulActivationFusion", "NhwcTransformer"),
+)
+"""What ONNX Runtime does at its level "extended" for nodes of the CPU provider alone.
 
-    Convolutions have the blocked layout of this machine's processor, as they will have where
-    the model runs on one like it. Nodes are in the order of the file that it writes. Weights
-    that lie in other files, and that it does not change, lie there still.
+Source: ``GenerateTransformers`` in onnxruntime/core/optimizer/graph_transformer_utils.cc, and
+graphs that ONNX Runtime 1.31.1 writes with its CUDA provider on a stand-in for CUDA's runtime.
+"""
+
+
+def optimized(path: str, original: onnx.ModelProto, *, for_cuda: bool = False) -> onnx.ModelProto:
+    """The model as ONNX Runtime optimizes it, at its default level.
+
+    For its CPU provider convolutions have the blocked layout of this machine's processor, as
+    they will have where the model runs on one like it. For its CUDA provider the CPU provider
+    makes the graph too, without what is for itself alone. Nodes are in the order of the file
+    that it writes. Weights that lie in other files, and that it does not change, lie there
+    still.
 
     Args:
         path: the file.
         original: what it holds.
+        for_cuda: for the CUDA provider.
 
     Raises:
         ModelLoadError: ONNX Runtime refuses the model.
@@ -47,12 +62,13 @@ def optimized(path: str, original: onnx.ModelProto) -> onnx.ModelProto:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "optimized.onnx"
         lacks = missing_values(path, original)
-        _optimize(path, stand_in(path, original, Path(folder)) if lacks else path, target)
+        source = stand_in(path, original, Path(folder)) if lacks else path
+        _optimize(path, source, target, for_cuda=for_cuda)
         # What lies in other files is found from the model's own folder, not from this one.
         return _without_lost_inputs(onnx.load(target, load_external_data=False), original)
 
 
-def _optimize(path: str, source: str, target: Path) -> None:
+def _optimize(path: str, source: str, target: Path, *, for_cuda: bool) -> None:
     """Let ONNX Runtime optimize the model in ``source``; errors speak of ``path``."""
     import onnxruntime
 
@@ -61,8 +77,14 @@ def _optimize(path: str, source: str, target: Path) -> None:
     options.optimized_model_filepath = str(target)
     # The graph is written before weights are packed, which would only take time and memory.
     options.add_session_config_entry("session.disable_prepacking", "1")
+    if for_cuda:
+        level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.graph_optimization_level = level
+    left_out = list(FOR_CPU_ALONE) if for_cuda else []
     try:
-        onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        onnxruntime.InferenceSession(
+            source, options, ["CPUExecutionProvider"], disabled_optimizers=left_out
+        )
     except Exception as error:
         raise ModelLoadError(
             f"{path}: ONNX Runtime can't load it: {reason(error)}; "

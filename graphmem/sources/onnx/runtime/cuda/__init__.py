@@ -1,0 +1,1 @@
+"""ONNX Runtime's CUDA provider: which nodes it takes, and where their values lie."""
