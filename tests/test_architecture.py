@@ -46,7 +46,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "targets": frozenset({"devices", "schedule"}),
     "trace": frozenset({"devices", "schedule", "growth", "report", "sources", "targets"}),
     "instantiate": frozenset({"devices", "schedule", "targets", "trace"}),
-    "serving": _DATA | {"ort", "sources", "trace"},
+    "serving": _DATA | {"ort", "sources", "targets", "trace"},
     "analysis": _DATA | {"sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},
     "commands": _DATA | _TORCH | {"render", "snapshots", "ort"},
