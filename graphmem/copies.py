@@ -169,13 +169,13 @@ def _made(
         if storage.born != BEFORE and storage.category not in _OWN:
             groups[storage.op, storage.source].append(storage)
     for group in groups.values():
-        made_of = [_made_of(schedule, storage) for storage in group]
-        kinds = set(made_of) - {Category.BUFFERS}
-        own = [s for s, kind in zip(group, made_of, strict=True) if kind is not Category.BUFFERS]
-        if kinds in ({Category.PARAMETERS}, {Category.GRADIENTS}):
-            count = max(_times(own, original) for original in originals)
-            if count:
-                yield _copy(schedule, group, kinds.pop(), count, None)
+        made_of = {storage: _made_of(schedule, storage) for storage in group}
+        own = [storage for storage in group if made_of[storage] is not Category.BUFFERS]
+        for of in (Category.PARAMETERS, Category.GRADIENTS):
+            if own and all(made_of[storage] is of for storage in own):
+                count = max(_times(own, original) for original in originals)
+                if count:
+                    yield _copy(schedule, group, of, count, None)
 
 
 def _times(group: Sequence[Storage], original: _Original) -> int:

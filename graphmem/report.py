@@ -150,6 +150,46 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowthItem:
+    """What each step (``per``), or each turn of a loop inside of a step, adds and keeps.
+
+    ``kind`` is ``graph`` (a kept tensor keeps its autograd graph and what that saved),
+    ``tensors`` (they are kept themselves) or ``cache`` (made anew and longer each time). The
+    bytes are those of blocks, of a cache without rounding. The shape, dtype, operator, module
+    and source line are those of the tensor that keeps the others, or of the largest; ``holder``
+    is the user's object that has it, where it has a name. Seen in ``times`` steps or turns.
+    """
+
+    kind: str
+    per: str
+    bytes: int
+    tensors: int
+    times: int
+    holder: str | None
+    shape: tuple[int, ...]
+    dtype: str
+    op: str | None
+    module: str
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyItem:
+    """A copy of the parameters, or of the gradients (``of``), that is live at the peak.
+
+    ``source`` is the line that made it or, of an older one, that writes or reads it first.
+    ``times`` is how many copies there are.
+    """
+
+    of: str
+    bytes: int
+    tensors: int
+    times: int
+    holder: str | None
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownItem:
     """What could not be known and what was assumed instead."""
 
@@ -278,7 +318,8 @@ class Report:
     ``idle_bytes`` (of the peak) are held although no later operation reads them;
     ``last_use_peak_bytes`` is the peak if every storage died at its last use: what a
     compiler could reach over the same schedule. ``fits`` has the answer for the GPU that was
-    named, and called with a name, such as ``report.fits("L4")``, for any.
+    named, and called with a name, such as ``report.fits("L4")``, for any. ``growth`` is what
+    the run leaves in memory step after step, ``copies`` what it keeps beside the parameters.
     """
 
     subject: Subject
@@ -297,6 +338,8 @@ class Report:
     timeline: tuple[TimelinePoint, ...] | None = None
     fits: Fits = field(default_factory=Fits)
     kernels: tuple[Kernel, ...] = ()
+    growth: tuple[GrowthItem, ...] = ()
+    copies: tuple[CopyItem, ...] = ()
     arena: Arena | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -321,6 +364,8 @@ class Report:
             "last_use_peak_bytes": self.last_use_peak_bytes,
             "fits": {name: fit.to_dict() for name, fit in self.fits.items()},
             "kernels": [asdict(kernel) for kernel in self.kernels],
+            "growth": [asdict(item) for item in self.growth],
+            "copies": [asdict(item) for item in self.copies],
             "unknown": [asdict(item) for item in self.unknown],
         }
         if self.arena is not None:

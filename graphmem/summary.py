@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 import graphmem
-from graphmem import liveness
+from graphmem import copies, liveness
 from graphmem.allocator import Placement, block_bytes, parse_alloc_conf, place
 from graphmem.devices import Gpu
 from graphmem.fits import ask_fit, fit_on, gpu_of, place_on
@@ -17,7 +17,9 @@ from graphmem.liveness import Lifetimes, Liveness
 from graphmem.options import Options, Target
 from graphmem.report import (
     BREAKDOWN,
+    CopyItem,
     Fits,
+    GrowthItem,
     Holder,
     Kernel,
     Layer,
@@ -28,7 +30,7 @@ from graphmem.report import (
     TimelinePoint,
     UnknownItem,
 )
-from graphmem.schedule import Category, Module, Phase, Schedule, Storage
+from graphmem.schedule import Category, Growing, Module, Phase, Schedule, Storage
 
 HOLDERS = 100
 """How many of the largest holders a report lists."""
@@ -113,6 +115,8 @@ class _Summary:
             kernels=tuple(Kernel(c.op, c.kernel, c.why, c.calls) for c in self.schedule.choices),
             device=None if self.gpu is None else _device(self.gpu),
             fits=self.fits(),
+            growth=tuple(self.growth()),
+            copies=tuple(self.copies()),
         )
 
     def fits(self) -> Fits:
@@ -172,6 +176,36 @@ class _Summary:
             freed=storage.freed,
             idle_bytes=self.size(storage) if is_idle else 0,
         )
+
+    def growth(self) -> Iterator[GrowthItem]:
+        """What grows, in the bytes of this target's blocks."""
+        for found in self.schedule.growths:
+            root = self.schedule.storages[found.root]
+            blocks = self._sizes(found.storages)
+            nbytes = min(found.nbytes, blocks) if found.kind is Growing.CACHE else blocks
+            if nbytes:
+                yield GrowthItem(
+                    kind=str(found.kind),
+                    per="step" if found.each_step else "turn",
+                    bytes=nbytes,
+                    tensors=len(found.storages),
+                    times=found.times,
+                    holder=found.holder,
+                    shape=root.shape,
+                    dtype=root.dtype,
+                    op=root.op,
+                    module=root.module,
+                    source=root.source,
+                )
+
+    def copies(self) -> Iterator[CopyItem]:
+        """The copies of parameters or gradients that are live at the peak."""
+        for copy in copies.find(self.schedule, self.at_peak):
+            nbytes, count = self._sizes(copy.storages), len(copy.storages)
+            yield CopyItem(str(copy.of), nbytes, count, copy.count, copy.holder, copy.source)
+
+    def _sizes(self, storages: Iterable[int]) -> int:
+        return sum(self.size(self.schedule.storages[i]) for i in storages)
 
     def layers(self) -> list[Layer]:
         """One row for every module, and for whatever else holds bytes."""

@@ -40,7 +40,9 @@ ARROWS: dict[str, frozenset[str]] = {
     "snapshots": frozenset({"allocator"}),
     "report": frozenset(),
     "fits": frozenset({"devices", "schedule", "allocator", "report"}),
-    "summary": frozenset({"devices", "schedule", "liveness", "allocator", "report", "fits"}),
+    "summary": frozenset(
+        {"devices", "schedule", "copies", "liveness", "allocator", "report", "fits"}
+    ),
     "render": frozenset({"report"}),
     "sources": frozenset({"schedule", "ort"}),
     "targets": frozenset({"devices", "schedule"}),

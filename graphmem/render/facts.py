@@ -11,7 +11,15 @@ from typing import Any
 
 from graphmem.as_text import format_bytes, format_count, format_tensor
 from graphmem.render.rows import LayerRows
-from graphmem.report import OutOfMemory, Report, Step, Subject, UnknownItem
+from graphmem.report import (
+    CopyItem,
+    GrowthItem,
+    OutOfMemory,
+    Report,
+    Step,
+    Subject,
+    UnknownItem,
+)
 
 Mark = Callable[[str], str]
 Fact = tuple[str, str]
@@ -19,6 +27,7 @@ Fact = tuple[str, str]
 
 _MOST_INPUTS = 6
 _MOST_KERNELS = 4
+_MOST_GROWTHS = 4
 
 _DEFAULTS: Mapping[str, Any] = {
     "accumulate": 1,
@@ -65,6 +74,8 @@ def facts(report: Report, mark: Mark = str) -> tuple[Fact, ...]:
         *_arena(report, mark),
         *_kernels(report, mark),
         *_idle(report),
+        *_growth(report, mark),
+        *_copies(report, mark),
     )
 
 
@@ -184,6 +195,63 @@ def _idle(report: Report) -> Iterator[Fact]:
         yield "Idle", f"{size} of the peak is idle: held although no later operation reads it"
     bound = format_bytes(report.last_use_peak_bytes)
     yield "Last use", f"{bound} would be the peak if every tensor were freed at its last use"
+
+
+def _growth(report: Report, mark: Mark) -> Iterator[Fact]:
+    texts = {"graph": _kept_graph, "tensors": _kept_tensors, "cache": _cache}
+    for item in report.growth[:_MOST_GROWTHS]:
+        yield "Growth", texts[item.kind](item, mark)
+    more = len(report.growth) - _MOST_GROWTHS
+    if more > 0:
+        yield "Growth", f"and {more} more, in the JSON report"
+
+
+def _kept_graph(item: GrowthItem, mark: Mark) -> str:
+    return (
+        f"{format_bytes(item.bytes)} more in each of {item.times} steps: {_keeper(item, mark)} "
+        f"the tensor of {_of(item, mark)} and with it autograd's graph, {_tensors(item)}; keep "
+        f"its {mark('.item()')} or {mark('.detach()')}"
+    )
+
+
+def _kept_tensors(item: GrowthItem, mark: Mark) -> str:
+    largest = "" if item.tensors == 1 else "the largest "
+    return (
+        f"{format_bytes(item.bytes)} more in each of {item.times} steps: {_keeper(item, mark)} "
+        f"{_tensors(item)}, {largest}of {_of(item, mark)}; keep the {mark('.item()')} of a "
+        f"number, or the {mark('.cpu()')} of a detached tensor"
+    )
+
+
+def _cache(item: GrowthItem, mark: Mark) -> str:
+    turns = f"each of {item.times} {'steps' if item.per == 'step' else 'turns of a loop'}"
+    name = "a cache" if item.holder is None else mark(item.holder)
+    return (
+        f"{format_bytes(item.bytes)} more in {turns}: {name} grows, {_tensors(item)} made anew "
+        f"at {_of(item, mark)}; one that is made once, in full length, does not"
+    )
+
+
+def _keeper(item: GrowthItem, mark: Mark) -> str:
+    return "something keeps" if item.holder is None else f"{mark(item.holder)} keeps"
+
+
+def _tensors(item: GrowthItem | CopyItem) -> str:
+    return "1 tensor" if item.tensors == 1 else f"{item.tensors} tensors"
+
+
+def _of(item: GrowthItem, mark: Mark) -> str:
+    return origin(item.op, item.module, item.source, mark)
+
+
+def _copies(report: Report, mark: Mark) -> Iterator[Fact]:
+    for item in report.copies:
+        what = "a copy" if item.times == 1 else f"{item.times} copies"
+        use = " (an EMA or a target network?)" if item.of == "parameters" else ""
+        holder = "" if item.holder is None else f"{mark(item.holder)} is "
+        where = f", at {mark(item.source)}" if item.source else ""
+        size = format_bytes(item.bytes)
+        yield "Copy", f"{size}: {holder}{what} of the {item.of}{use}, {_tensors(item)}{where}"
 
 
 def _device(report: Report, mark: Mark) -> Iterator[Fact]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from graphmem.report import (
+    CopyItem,
     Fit,
     Fits,
+    GrowthItem,
     Holder,
     InputInfo,
     OutOfMemory,
@@ -91,6 +93,51 @@ def training_report(blocks: int = 32) -> Report:
         graphmem="0.1.0",
         torch="2.13.0",
         device={"name": "H200", "arch": "sm_90", "capacity_bytes": H200},
+        growth=(
+            GrowthItem(
+                kind="graph",
+                per="step",
+                bytes=2 * GIB,
+                tensors=301,
+                times=3,
+                holder="losses",
+                shape=(),
+                dtype="float32",
+                op="aten.nll_loss_forward",
+                module=TOP_LEVEL,
+                source="train.py:31",
+            ),
+            GrowthItem(
+                kind="tensors",
+                per="step",
+                bytes=512,
+                tensors=1,
+                times=3,
+                holder=None,
+                shape=(),
+                dtype="float32",
+                op=None,
+                module=place,
+                source=None,
+            ),
+            GrowthItem(
+                kind="cache",
+                per="turn",
+                bytes=4096,  # 8*128*2 B for each of two tensors
+                tensors=2,
+                times=63,
+                holder=None,
+                shape=(1, 8, 2048, 128),
+                dtype="bfloat16",
+                op="aten.cat",
+                module="model.layers.0.self_attn",
+                source="cache_utils.py:136",
+            ),
+        ),
+        copies=(
+            CopyItem("parameters", 2 * parameters, 291, 1, "ema", "train.py:40"),
+            CopyItem("gradients", 4 * parameters, 582, 2, None, None),
+        ),
         timeline=(
             TimelinePoint(0, "forward", "aten.embedding", "model.embed_tokens", total - 1, None),
             TimelinePoint(1, "backward", "aten.mm", place, total, total + 700 * MIB),
