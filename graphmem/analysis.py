@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from graphmem import devices
 from graphmem import report as _report
 from graphmem.allocator import parse_alloc_conf
 from graphmem.errors import UsageError
-from graphmem.options import Mode, Options, Precision, Target, choice, parse_bytes
+from graphmem.options import Mode, Options, Precision, Routing, Target, choice, parse_bytes
 from graphmem.report import Report
 from graphmem.schedule import Schedule
 from graphmem.summary import summarize
@@ -45,6 +46,8 @@ def analyze(
     device: str | None = None,
     headroom: int | str = 0,
     trip_count: int | None = None,
+    routing: str = "balanced",
+    assume: Mapping[str, bool | int | float] | None = None,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of a model's training step or inference, before anything runs.
@@ -81,8 +84,14 @@ def analyze(
             which kernels run, and ``report.fits`` whether its memory is enough.
         headroom: what is to stay free of that memory, in bytes or as ``"2GiB"``; no other
             number of the report changes with it.
-        trip_count: how often loops of an ONNX model (``from_onnx``) run whose count depends on
-            data; once by default, or as often as they may.
+        trip_count: how often loops run whose count depends on data; once by default, or, in an
+            ONNX model (``from_onnx``), as often as they may.
+        routing: who is chosen by scores that nobody knows, such as the experts of a mixture:
+            ``"balanced"``, each equally often, or ``"worst"``, each once and then always the
+            same.
+        assume: what holds at lines that ask for values which nobody has, such as
+            ``{"model.py:12": True}``: a truth value, a number, how many elements are found, or
+            how often a loop runs. The lines that ask are in ``report.unknown``.
         timeline: list every operation in ``report.timeline``.
 
     Returns:
@@ -109,6 +118,8 @@ def analyze(
         device=device,
         headroom=headroom,
         trip_count=trip_count,
+        routing=routing,
+        assume=assume,
     )
     call = as_call(inputs, kwargs)
     report, _ = traced_call(model, call, options, loss=loss, optimizer=optimizer, timeline=timeline)
@@ -181,6 +192,9 @@ def record(
     alloc_conf: str | None = None,
     device: str | None = None,
     headroom: int | str = 0,
+    trip_count: int | None = None,
+    routing: str = "balanced",
+    assume: Mapping[str, bool | int | float] | None = None,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of any callable that runs the user's own loop.
@@ -199,6 +213,9 @@ def record(
         alloc_conf: as for ``analyze``.
         device: as for ``analyze``.
         headroom: as for ``analyze``.
+        trip_count: as for ``analyze``.
+        routing: as for ``analyze``.
+        assume: as for ``analyze``.
         timeline: list every operation in ``report.timeline``.
 
     Raises:
@@ -212,6 +229,9 @@ def record(
         alloc_conf=alloc_conf,
         device=device,
         headroom=headroom,
+        trip_count=trip_count,
+        routing=routing,
+        assume=assume,
     )
     found = reachable(step)
     parameters = {id(p): p for _, module in found.modules for p in module.parameters()}.values()
@@ -223,9 +243,15 @@ def record(
         inputs=(),
     )
     schedule = trace_callable(step, options, found)
-    told = ("target", "steps", "strict", "alloc_conf", "device", "headroom")
-    shown = {name: value for name, value in options.to_dict().items() if name in told}
+    shown = {name: value for name, value in options.to_dict().items() if name in _OF_A_RECORD}
     return summarize(schedule, subject, options, shown, torch_version(), timeline)
+
+
+_OF_A_RECORD = frozenset(
+    {"target", "steps", "strict", "alloc_conf", "device", "headroom"}
+    | {"trip_count", "routing", "assume"}
+)
+"""The options that a recorded step has."""
 
 
 def make_options(**values: Any) -> Options:
@@ -250,8 +276,20 @@ def make_options(**values: Any) -> Options:
         values["device"] = devices.find(values["device"]).name
         if values["target"] is not Target.CUDA:
             raise UsageError(f"device {values['device']}: a GPU goes with target cuda only")
+    values["routing"] = choice(Routing, values.get("routing", "balanced"), "routing")
+    values["assume"] = _assumed(values.get("assume") or {})
     values["headroom"] = parse_bytes(values.get("headroom", 0), "headroom")
     return Options(**values)
+
+
+def _assumed(given: Mapping[str, bool | int | float]) -> tuple[tuple[str, bool | int | float], ...]:
+    """What the user says of lines, checked."""
+    for line, value in given.items():
+        if not re.fullmatch(r".+\.py:\d+", line):
+            raise UsageError(f"assume: {line!r} is not a line such as model.py:12")
+        if not isinstance(value, bool | int | float):
+            raise UsageError(f"assume {line}: {value!r} is not a truth value or a number")
+    return tuple(given.items())
 
 
 def _check_master_weights(mode: Mode, precision: Precision | None) -> None:

@@ -40,6 +40,14 @@ class Target(StrEnum):
     ONNXRUNTIME = "onnxruntime"
 
 
+@unique
+class Routing(StrEnum):
+    """Which experts get the tokens of a mixture whose router's scores are unknown."""
+
+    BALANCED = "balanced"
+    WORST = "worst"
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of an analysis, resolved.
@@ -49,7 +57,9 @@ class Options:
     the choice to PyTorch's own default on the target. ``alloc_conf`` is PyTorch's own text
     (``PYTORCH_ALLOC_CONF``), None for its defaults. ``device`` is a GPU's name in
     ``graphmem.devices``, None if none was named; ``headroom`` bytes of it are to stay free.
-    ``trip_count`` is how often loops of an ONNX model run whose count depends on data.
+    ``trip_count`` is how often loops run whose count depends on data, None for once (of an
+    ONNX model: or as often as they may). ``routing`` is who is chosen by unknown scores;
+    ``assume`` holds the user's own values for lines (``model.py:12``).
     """
 
     mode: Mode = Mode.TRAINING
@@ -69,10 +79,12 @@ class Options:
     device: str | None = None
     headroom: int = 0
     trip_count: int | None = None
+    routing: Routing = Routing.BALANCED
+    assume: tuple[tuple[str, bool | int | float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""
-        return asdict(self)
+        return {**asdict(self), "assume": dict(self.assume)}
 
 
 E_ = TypeVar("E_", bound=StrEnum)

@@ -50,12 +50,6 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--rules", metavar="FILE.py", help="your own operators, by graphmem.onnx_rule"
     )
-    group.add_argument(
-        "--trip-count",
-        type=positive,
-        metavar="N",
-        help="how often a loop runs whose count depends on data",
-    )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +101,26 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="of the caching allocator, in PyTorch's syntax: expandable_segments:True,...",
     )
     group.add_argument(
+        "--trip-count",
+        type=positive,
+        metavar="N",
+        help="how often a loop runs whose count depends on data",
+    )
+    group.add_argument(
+        "--moe-routing",
+        default="balanced",
+        metavar="WHICH",
+        help="of a mixture of experts: balanced (default) or worst, nearly all to the same",
+    )
+    group.add_argument(
+        "--assume",
+        action="append",
+        default=[],
+        type=_assumed,
+        metavar="FILE.py:LINE=VALUE",
+        help="what holds at a line that asks for a value which nobody has; may be repeated",
+    )
+    group.add_argument(
         "--strict", action="store_true", help="refuse whatever would have to be assumed"
     )
 
@@ -117,6 +131,19 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return value
+
+
+def _assumed(text: str) -> tuple[str, bool | int | float]:
+    """The line and the value of ``model.py:12=3``."""
+    line, _, value = text.rpartition("=")
+    if value.lower() in ("true", "false"):
+        return line, value.lower() == "true"
+    try:
+        return line, int(value) if value.lstrip("-").isdecimal() else float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not FILE.py:LINE=VALUE, such as model.py:12=true or model.py:12=3"
+        ) from None
 
 
 def options_of(arguments: argparse.Namespace, target: str) -> Options:
@@ -149,6 +176,8 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
         device=arguments.device,
         headroom=arguments.headroom or 0,
         trip_count=arguments.trip_count,
+        routing=arguments.moe_routing,
+        assume=dict(arguments.assume),
     )
 
 

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from graphmem.errors import UnsupportedOpError, ValueNeededError
-from graphmem.schedule import TOP_LEVEL, Unknown
-from graphmem.targets import Layout, ResultRule
-from graphmem.trace import known, optimizer_values, packed, shapes, sparse
+from graphmem.errors import UnsupportedOpError
+from graphmem.schedule import Unknown
+from graphmem.targets import Layout, ResultRule, layouts
+from graphmem.trace import choices, known, optimizer_values, packed, shapes, sizes, sparse
+from graphmem.trace.assumptions import Assumptions, value_needed
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.hollow import hollow_results, hollow_storage, on_storage
 from graphmem.trace.ledger import Entry, Ledger
@@ -30,6 +31,7 @@ from graphmem.trace.operator import Dispatched
 from graphmem.trace.place import Place, asked_by_optimizer
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
+_EQUAL = torch.ops.aten.equal.default
 _RESIZES = frozenset({"aten.resize_", "aten.resize_as_"})
 
 
@@ -38,7 +40,7 @@ class Answers:
 
     Args:
         ledger: takes notes of what was assumed.
-        strict: refuse operators whose result would have to be assumed.
+        assumptions: give values that nobody has.
         rules: what operators return on the target, where torch's kernels here do not.
         evidence: takes note of all layouts.
     """
@@ -46,13 +48,14 @@ class Answers:
     def __init__(
         self,
         ledger: Ledger,
+        assumptions: Assumptions,
         *,
-        strict: bool,
         rules: Mapping[OpOverload, ResultRule],
         evidence: Evidence | None = None,
     ) -> None:
+        self.rests_on: Unknown | None = None
         self._ledger = ledger
-        self._strict = strict
+        self._assumptions = assumptions
         self._rules = rules
         self._shapes = shapes.Shapes(rules, None if evidence is None else evidence.laid)
 
@@ -62,26 +65,35 @@ class Answers:
         Raises:
             ValueNeededError: if it depends on values that are not known.
             UnsupportedOpError: if nothing tells its layout.
+
+        ``rests_on`` says afterwards what was assumed of the values that it gave.
         """
         operator = call.operator
+        self.rests_on = None
         if operator.is_view:
             return call.run()
         if sparse.concerns(call.func, call.args):
             return _sparse(call, place)
         all_known = all(entry.known for entry in inputs)
-        if operator.needs_values and (all_known or call.func is _SCALAR):
-            return call.run() if all_known else self._scalar(call, inputs[0], place)
+        if operator.needs_values and all_known:
+            if not sizes.is_plain_indexing(call):
+                self._assumptions.decided(inputs)
+            return call.run()
+        if call.func is _SCALAR:
+            return self._scalar(call, inputs[0], place)
+        if call.func is _EQUAL:
+            return self._assumptions.branch(place)
         if call.func is packed.PACK:
             if not known.is_real(call.args[1]):
                 raise value_needed("the length of a sequence", place)
             return packed.pack(call)
         try:
             layout = self._layout(call, place)
-        except shapes.NeedsValueError as error:
+        except shapes.NeedsValueError:
             if all_known:
+                self._assumptions.decided(inputs)
                 return call.run()
-            what = f"{operator.name} on a tensor"
-            raise value_needed(what, place) from error
+            layout = self._found(call, place)
         runs_here = call.func not in self._rules and not operator.is_uninitialised
         if all_known and runs_here and known.all_small(layout):
             try:
@@ -89,19 +101,49 @@ class Answers:
             except RuntimeError as error:
                 if not _cpu_lacks_it(error):
                     raise
-        return _hollow(call, layout)
+            return _hollow(call, layout)
+        return self._taken_for_granted(call, layout, place)
+
+    def _taken_for_granted(self, call: Dispatched, layout: Any, place: Place) -> Any:
+        """Hollow results, but for choices among scores and tests for finite numbers."""
+        if self._assumptions.how.strict:
+            return _hollow(call, layout)
+        is_finite = choices.finite(call.func, call.args)
+        if is_finite is not None and known.all_small(layout):
+            self.rests_on = choices.of_finite(place.source or "")
+            return torch.full(layout.size, is_finite)
+        routing = self._assumptions.how.routing
+        choice = choices.chosen(call.func, call.args, call.kwargs, layout, routing)
+        if choice is None:
+            return _hollow(call, layout)
+        position, values = choice
+        self.rests_on = choices.of_choice(place.source or "", routing)
+        if position is None:
+            return values
+        results = list(_hollow(call, layout))
+        results[position] = values
+        return tuple(results)
+
+    def _found(self, call: Dispatched, place: Place) -> Any:
+        """The layout of results whose size nobody knows: an assumed one, which is noted."""
+        if call.operator.written:
+            return layouts(call.argument(call.operator.written[0]))
+        count = self._assumptions.size(place, call.operator.name, sizes.bound(call))
+        return sizes.found(call, count)
 
     def _scalar(self, call: Dispatched, entry: Entry, place: Place) -> bool | float:
-        """The value of an unknown scalar: an assumption where torch.optim asks for it.
+        """The value of an unknown scalar: an assumption of a branch, or for torch.optim.
 
         Optimizers ask whether they have converged (LBFGS) or clip by a norm (Adafactor).
         """
         line = asked_by_optimizer()
         value = optimizer_values.assumed(call.args[0], entry.compared)
-        if line is None or value is None:
-            raise value_needed("a value of a tensor", place)
-        self._ledger.note(optimizer_values.note(line))
-        return value
+        if line is not None and value is not None:
+            self._ledger.note(optimizer_values.note(line))
+            return value
+        if call.args[0].dtype is torch.bool:
+            return self._assumptions.branch(place)
+        return self._assumptions.number(place, "a value of a tensor")
 
     def _layout(self, call: Dispatched, place: Place) -> Any:
         try:
@@ -113,7 +155,7 @@ class Answers:
         what = f"operator {call.operator.name} has no fake kernel"
         where = f"{place.module} ({place.source})" if place.source else place.module
         advice = "give it one with torch.library.register_fake"
-        if self._strict:
+        if self._assumptions.how.strict:
             raise UnsupportedOpError(f"{what}, at {where}; {advice}") from error
         try:
             layout = shapes.assumed(call.func, call.args, call.kwargs)
@@ -175,14 +217,3 @@ def _sparse(call: Dispatched, place: Place) -> Any:
 def accumulates(node: torch.autograd.graph.Node) -> bool:
     """Whether a node is an AccumulateGrad, the end of the graph at a leaf."""
     return node.name() == "torch::autograd::AccumulateGrad"
-
-
-def value_needed(what: str, place: Place) -> ValueNeededError:
-    """The error for code that needs values that an analysis does not have."""
-    where = place.source or "torch's own code"
-    inside = "" if place.module == TOP_LEVEL else f" in module {place.module}"
-    return ValueNeededError(
-        f"{where}{inside}: {what} decides how the model goes on, and an analysis has no data; give "
-        "an example value for the input that it comes from (--input NAME=8x128:int64=1, or a "
-        "tensor with data in Python)"
-    )

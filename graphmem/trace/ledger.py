@@ -53,7 +53,8 @@ class Entry:
     ``known`` says that its real values are there; ``node`` is the sequence number of the
     autograd node that wrote it last, None outside of backward; ``forward`` whether forward
     made it; ``compared`` what a comparison of unknown values is assumed to give;
-    ``foreign`` that it is the user's own memory.
+    ``foreign`` that it is the user's own memory; ``rests_on`` what was assumed of its
+    known values.
     """
 
     id: int
@@ -75,6 +76,7 @@ class Entry:
     forward: bool = True
     compared: bool | None = None
     foreign: bool = False
+    rests_on: Unknown | None = None
     watch: weakref.ref[UntypedStorage] | None = field(default=None, repr=False)
 
     def claim(self, category: Category) -> None:

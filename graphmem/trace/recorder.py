@@ -20,7 +20,7 @@ from torch.autograd import _make_grads
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmem.options import Target
-from graphmem.schedule import TOP_LEVEL, Category, Phase, Scratch
+from graphmem.schedule import TOP_LEVEL, Category, Phase, Scratch, Unknown
 from graphmem.targets import (
     Bytes,
     Context,
@@ -35,6 +35,7 @@ from graphmem.targets import (
 from graphmem.targets import Call as ScratchCall
 from graphmem.trace import engine, known, optimizer_values, packed, sparse
 from graphmem.trace.answers import Answers, accumulates
+from graphmem.trace.assumptions import Assuming, Assumptions
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.foreign import Overwritten
 from graphmem.trace.graph import GraphBuilder
@@ -67,7 +68,7 @@ class Recorder(TorchDispatchMode):
     Args:
         target: whose kernels' scratch is counted.
         context: the GPU that they are chosen for.
-        strict: refuse operators whose result would have to be assumed.
+        assuming: what to take for what is not known.
         evidence: takes note of what rules are asked.
     """
 
@@ -75,7 +76,7 @@ class Recorder(TorchDispatchMode):
         self,
         *,
         target: Target = Target.CUDA,
-        strict: bool = False,
+        assuming: Assuming | None = None,
         context: Context | None = None,
         evidence: Evidence | None = None,
     ) -> None:
@@ -100,7 +101,8 @@ class Recorder(TorchDispatchMode):
         self._own = result_rules(target)
         for func in self._own:
             describe(func)  # while the dispatcher has no kernel of the target's yet
-        self._answers = Answers(self.ledger, strict=strict, rules=self._own, evidence=evidence)
+        self.assumptions = Assumptions(self.ledger, assuming or Assuming())
+        self._answers = Answers(self.ledger, self.assumptions, rules=self._own, evidence=evidence)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -316,7 +318,10 @@ class Recorder(TorchDispatchMode):
             if entry is None:
                 entry = self._enter(part, call.operator.name, moment)
                 counts = call.func is packed.PACK and known.is_real(part)
-                entry.known = counts or (known.is_real(part) and all(e.known for e in inputs))
+                rests_on = self._answers.rests_on
+                computed = rests_on is not None or all(e.known for e in inputs)
+                entry.known = counts or (known.is_real(part) and computed)
+                entry.rests_on = rests_on or _resting(inputs)
                 entry.host = counts or (bool(inputs) and all(e.host for e in inputs))
                 entry.compared = optimizer_values.comparison(call.operator.name, call.args)
                 allocated.append(entry)
@@ -384,11 +389,17 @@ def _spoil(written: list[Entry], inputs: list[Entry], moment: Moment) -> None:
     all_known = all(entry.known for entry in inputs)
     for entry in written:
         entry.known = entry.known and all_known
+        entry.rests_on = entry.rests_on or _resting(inputs)
         entry.node = moment.number
     if moment.node is not None and not moment.forward:
         for entry in inputs:
             if entry.forward:  # forward made it and kept it for backward, however
                 entry.claim(Category.SAVED_FOR_BACKWARD)
+
+
+def _resting(inputs: list[Entry]) -> Unknown | None:
+    """What was assumed of the values of some inputs."""
+    return next((entry.rests_on for entry in inputs if entry.rests_on is not None), None)
 
 
 def _called_by(function: Callable[..., Any]) -> bool:

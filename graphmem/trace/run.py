@@ -22,6 +22,7 @@ from graphmem.errors import GraphmemError, InputError, TraceError, one_line
 from graphmem.options import Options, Precision
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown, verify
 from graphmem.sources.onnx import bounds
+from graphmem.trace.assumptions import Assuming, flipping
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.gpu import without_names
 from graphmem.trace.graph import GraphBuilder
@@ -85,12 +86,13 @@ def trace_model(
         TraceError: and others of ``graphmem.errors``, in one line, if the model fails.
     """
     dtype = model_dtype(options)
+    assuming = Assuming.of(options)
     _check_signature(model, *call)
 
     def run(context: AbstractContextManager[Any]) -> Trace:
         args, kwargs = replace(call, lambda leaf: stand_in(leaf, dtype))
         kept = Evidence() if evidence else None
-        session = _session(options, dtype, kept)
+        session = _session(options, assuming, dtype, kept)
         if graph:
             session.recorder.graph = GraphBuilder(session.recorder.ledger)
         loop = Loop(model, args, kwargs, options, loss, optimizer)
@@ -110,7 +112,7 @@ def trace_model(
         built = session.recorder.graph.finish(schedule) if session.recorder.graph else None
         return Trace(schedule, (args, kwargs), built, None if session.context.begun else kept)
 
-    return without_names(run)
+    return flipping(lambda: without_names(run), assuming.flips)
 
 
 def _bounded(session: Session, options: Options) -> AbstractContextManager[None]:
@@ -121,11 +123,14 @@ def _bounded(session: Session, options: Options) -> AbstractContextManager[None]
 
 
 def _session(
-    options: Options, dtype: torch.dtype | None = None, evidence: Evidence | None = None
+    options: Options,
+    assuming: Assuming,
+    dtype: torch.dtype | None = None,
+    evidence: Evidence | None = None,
 ) -> Session:
     gpu = None if options.device is None else devices.find(options.device)
     return Session(
-        target=options.target, dtype=dtype, strict=options.strict, gpu=gpu, evidence=evidence
+        target=options.target, dtype=dtype, assuming=assuming, gpu=gpu, evidence=evidence
     )
 
 
@@ -156,6 +161,7 @@ def _steps(
 
     for number in range(1, count + 1):
         run(number)
+    session.recorder.assumptions.check_used()
     schedule = session.schedule()
     verify(schedule)
     return with_growths(schedule, session.recorder.ledger, lambda: held(owner), once_more)
@@ -173,12 +179,13 @@ def trace_callable(
     """
     found = reachable(step) if found is None else found
     returned: list[Any] = [None]
+    assuming = Assuming.of(options)
 
     def once() -> None:
         returned[0] = step()
 
     def run(context: AbstractContextManager[Any]) -> Schedule:
-        session = _session(options)
+        session = _session(options, assuming)
         with explained(), session.active(), context, _bounded(session, options):
             for name, module in found.modules:
                 session.module(module, name if len(found.modules) > 1 else "")
@@ -189,7 +196,7 @@ def trace_callable(
                 session.input(tensor, name, foreign=True)
             return _steps(session, options.steps, once, lambda: returned, step)
 
-    return without_names(run)
+    return flipping(lambda: without_names(run), assuming.flips)
 
 
 def parameter_names(model: nn.Module) -> list[str]:

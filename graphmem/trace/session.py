@@ -26,6 +26,7 @@ from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown
 from graphmem.targets import Context, installed, not_modelled, not_reviewed
 from graphmem.trace import known, values
 from graphmem.trace.adopt import Adoption, StandIns
+from graphmem.trace.assumptions import Assuming
 from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.flatten import flatten_recurrent
@@ -45,7 +46,7 @@ class Session:
     Args:
         target: whose defaults PyTorch's own choices follow (foreach on CUDA).
         dtype: the floating-point dtype to convert modules to, None to keep theirs.
-        strict: refuse operators without a fake kernel.
+        assuming: what to take for what is not known.
         gpu: whose kernels are chosen under ``Target.CUDA``; None assumes one, and says so.
         evidence: takes note of what the target's rules are asked.
     """
@@ -55,7 +56,7 @@ class Session:
         *,
         target: Target = Target.CUDA,
         dtype: torch.dtype | None = None,
-        strict: bool = False,
+        assuming: Assuming | None = None,
         gpu: Gpu | None = None,
         evidence: Evidence | None = None,
     ) -> None:
@@ -64,7 +65,7 @@ class Session:
         told = None if evidence is None else evidence.told
         self.context = Context(DEFAULT if gpu is None else gpu, log=told)
         self.recorder = Recorder(
-            target=target, strict=strict, context=self.context, evidence=evidence
+            target=target, assuming=assuming, context=self.context, evidence=evidence
         )
         for unknown in not_modelled(target, gpu):
             self.recorder.ledger.note(unknown)

@@ -1,42 +1,54 @@
-"""Python's own ways to a tensor's values, while a trace has none to give."""
+"""Python's own ways to a tensor's values, while a trace has none to give.
+
+``item`` and ``float`` of an unknown floating-point number give a nan that can be logged and
+computed with; ``tolist`` and ``numpy`` of such tensors give nans, and zeros. Where one decides
+something, and for truth values, ``Assumptions`` answers. Integers may be sizes: they are
+asked for.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphmem.schedule import Unknown
-from graphmem.trace.answers import value_needed
-from graphmem.trace.place import asked_by_optimizer
+from graphmem.trace.assumptions import Assumptions, value_needed
+from graphmem.trace.place import Place, asked_by_optimizer
 from graphmem.trace.recorder import Recorder
 
 
 class UnknownFloat(float):
     """A float whose value is not known, as ``loss.item()`` gives it under trace.
 
-    It can be printed, logged and computed with (it is a nan); a comparison or a
-    conversion to an integer or boolean would decide something, and is refused.
+    It can be printed, logged and computed with (it is a nan). A comparison or a conversion to
+    a truth value is a branch on a value; an integer of it may be a size, and is asked for.
     """
 
-    __slots__ = ("_refuse",)
-    _refuse: Callable[[str], NoReturn]
+    __slots__ = ("_asked",)
+    _asked: _Asked
 
-    def __new__(cls, refuse: Callable[[str], NoReturn]) -> UnknownFloat:
-        """A nan; ``refuse`` raises the error for what would decide something."""
+    def __new__(cls, asked: _Asked) -> UnknownFloat:
+        """A nan; ``asked`` answers for what decides something."""
         made = super().__new__(cls, "nan")
-        made._refuse = refuse
+        made._asked = asked
         return made
 
-    def _decides(self, *_: object) -> NoReturn:
-        self._refuse("a comparison of tensor.item()")
+    def _decides(self, *_: object) -> bool:
+        return self._asked.branch("a comparison of tensor.item()")
 
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __int__ = _decides
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _decides
     __eq__ = __ne__ = _decides
     __hash__ = float.__hash__
+
+    def _number(self, *_: object) -> Any:
+        return int(self._asked.number("an integer of tensor.item()"))
+
+    __int__ = __trunc__ = __floor__ = __ceil__ = __round__ = _number
 
     def _with(self, *_: object) -> UnknownFloat:
         return self
@@ -45,47 +57,144 @@ class UnknownFloat(float):
     __truediv__ = __rtruediv__ = __neg__ = __abs__ = __pow__ = _with
 
 
-@contextmanager
-def asked_for(recorder: Recorder) -> Iterator[None]:
-    """Answer ``item``, ``tolist`` and ``numpy`` of unknown tensors, and name the line."""
+class _Asked:
+    """Answers for the values of unknown tensors, at the line that asks."""
 
-    def refuse(what: str) -> NoReturn:
-        raise value_needed(what, recorder.places.forward())
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._assumptions: Assumptions = recorder.assumptions
 
-    def is_unknown(tensor: Tensor) -> bool:
+    @property
+    def place(self) -> Place:
+        """Where the user's code is."""
+        return self._recorder.places.forward()
+
+    def branch(self, what: str) -> bool:
+        """The truth value of something unknown."""
+        return self._assumptions.branch(self.place, what)
+
+    def number(self, what: str) -> bool | int | float:
+        """A number that only the user can give."""
+        return self._assumptions.number(self.place, what)
+
+    def note(self, what: str, assumed: str) -> None:
+        """Note values that were given out."""
+        place = self.place
+        self._recorder.ledger.note(Unknown(f"the value of {what}", place.source or "", assumed))
+
+    def is_unknown(self, tensor: Tensor) -> bool:
+        """Whether nobody has a tensor's values; notes what was assumed of known ones."""
         if tensor.layout is not torch.strided:
             return False
-        entry = recorder.ledger.find(tensor)
-        return entry is not None and not entry.known
+        entry = self._recorder.ledger.find(tensor)
+        if entry is None or not entry.known:
+            return entry is not None
+        self._assumptions.decided((entry,))
+        return False
 
+    def is_number(self, tensor: Tensor) -> bool:
+        """Whether a tensor is one unknown floating-point number, asked for by no optimizer."""
+        is_one = tensor.numel() == 1 and tensor.dtype.is_floating_point
+        return is_one and asked_by_optimizer() is None and self.is_unknown(tensor)
+
+    def refuse_unless_float(self, tensor: Tensor, what: str) -> None:
+        """Ask for values that may be sizes."""
+        if self._assumptions.how.strict or not tensor.dtype.is_floating_point:
+            raise value_needed(what, self.place)
+
+
+@contextmanager
+def asked_for(recorder: Recorder) -> Iterator[None]:
+    """Answer Python's ways to the values of unknown tensors, and name the line."""
+    asked = _Asked(recorder)
+    with ExitStack() as stack:
+        for owner, name, function in _methods(asked):
+            stack.enter_context(_replaced(owner, name, function))
+        yield
+
+
+def _methods(asked: _Asked) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """What is replaced: owner, name and function."""
+    methods = {"item": _item, "__float__": _float, "__bool__": _bool}
+    methods |= {"tolist": _tolist, "numpy": _numpy}
+    for name, make in methods.items():
+        yield Tensor, name, make(asked, getattr(Tensor, name))
+    for name, finite in (("isnan", False), ("isinf", False), ("isfinite", True)):
+        yield math, name, _is_finite(getattr(math, name), finite)
+
+
+def _item(asked: _Asked, original: Callable[..., Any]) -> Callable[..., Any]:
     def item(tensor: Tensor) -> Any:
-        if asked_by_optimizer() is not None:
-            return originals["item"](tensor)
-        if tensor.numel() == 1 and tensor.dtype.is_floating_point and is_unknown(tensor):
-            place = recorder.places.forward()
-            recorder.ledger.note(
-                Unknown("the value of tensor.item()", place.source or "", "nan, not branched on")
-            )
-            return UnknownFloat(refuse)
-        return originals["item"](tensor)
+        if not asked.is_number(tensor):
+            return original(tensor)
+        asked.note("tensor.item()", "nan, not branched on")
+        return UnknownFloat(asked)
 
-    def refusing(name: str) -> Callable[..., Any]:
-        def method(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-            if is_unknown(tensor):
-                refuse(f"tensor.{name}()")
-            return originals[name](tensor, *args, **kwargs)
+    return item
 
-        return method
 
-    originals = {name: getattr(Tensor, name) for name in ("item", "tolist", "numpy")}
-    own = {name: name in vars(Tensor) for name in originals}
-    for name in originals:
-        setattr(Tensor, name, item if name == "item" else refusing(name))
+def _float(asked: _Asked, original: Callable[..., Any]) -> Callable[..., Any]:
+    def to_float(tensor: Tensor) -> Any:
+        if not asked.is_number(tensor):
+            return original(tensor)
+        asked.note("float(tensor)", "nan")
+        return math.nan
+
+    return to_float
+
+
+def _bool(asked: _Asked, original: Callable[..., Any]) -> Callable[..., Any]:
+    def truth(tensor: Tensor) -> Any:
+        is_number = tensor.dtype is not torch.bool and asked.is_number(tensor)
+        return asked.branch("a branch on a value") if is_number else original(tensor)
+
+    return truth
+
+
+def _tolist(asked: _Asked, original: Callable[..., Any]) -> Callable[..., Any]:
+    def tolist(tensor: Tensor) -> Any:
+        if not asked.is_unknown(tensor):
+            return original(tensor)
+        asked.refuse_unless_float(tensor, "tensor.tolist()")
+        asked.note("tensor.tolist()", "nan, not branched on")
+        return _nested(tuple(tensor.shape), UnknownFloat(asked))
+
+    return tolist
+
+
+def _nested(shape: tuple[int, ...], value: Any) -> Any:
+    return [_nested(shape[1:], value) for _ in range(shape[0])] if shape else value
+
+
+def _numpy(asked: _Asked, original: Callable[..., Any]) -> Callable[..., Any]:
+    def numpy(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not asked.is_unknown(tensor):
+            return original(tensor, *args, **kwargs)
+        asked.refuse_unless_float(tensor, "tensor.numpy()")
+        asked.note("tensor.numpy()", "zeros")
+        with asked._recorder.paused():
+            return original(torch.zeros(tensor.shape, dtype=tensor.dtype))
+
+    return numpy
+
+
+def _is_finite(original: Callable[..., Any], answer: bool) -> Callable[..., Any]:
+    """``math.isfinite`` and its kin: an unknown number is taken to be finite."""
+
+    def test(value: Any) -> bool:
+        return answer if isinstance(value, UnknownFloat) else bool(original(value))
+
+    return test
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    original, was_own = getattr(owner, name), name in vars(owner)
+    setattr(owner, name, function)
     try:
         yield
     finally:
-        for name, original in originals.items():
-            if own[name]:
-                setattr(Tensor, name, original)
-            else:
-                delattr(Tensor, name)
+        if was_own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)

@@ -10,6 +10,7 @@ from graphmem.cli import main
 from graphmem.errors import ExitCode
 
 HERE = "tests/commands/factories.py"
+BOTH_INPUTS = ("--input", "x=2x8", "--input", "mask=2x8:bool")
 
 
 @pytest.mark.parametrize(
@@ -53,13 +54,20 @@ HERE = "tests/commands/factories.py"
         (["analyze", f"{HERE}:wrong_shape"], r"in module 1 \(Linear\).*\[2, 16\] X \[32, 4\]"),
         (["analyze", f"{HERE}:good", "--input", "2x9"], r"in module 0 \(Linear\)"),
         (
-            ["analyze", f"{HERE}:branches", "--input", "x=2x8", "--input", "mask=2x8:bool"],
+            ["analyze", f"{HERE}:branches", *BOTH_INPUTS, "--strict"],
             r"factories\.py:3\d.*example value.*--input",
         ),
         (
             ["analyze", f"{HERE}:custom_operator", "--strict"],
             r"graphmem_tests\.twice has no fake kernel.*factories\.py:\d+.*register_fake",
         ),
+        (
+            ["analyze", f"{HERE}:branches", *BOTH_INPUTS, "--assume", "factories.py:1=true"],
+            r"assume factories\.py:1: no value was asked for there",
+        ),
+        (["analyze", f"{HERE}:good", "--assume", "x.py=1"], r"assume: 'x.py' is not a line such"),
+        (["analyze", f"{HERE}:good", "--assume", "x.py:1=y"], r"--assume.*not FILE.py:LINE=VALUE"),
+        (["analyze", f"{HERE}:good", "--moe-routing", "wost"], r"routing: 'wost'.*mean 'worst'"),
         (["analyze", f"{HERE}:frozen"], r"no parameter to train"),
     ],
 )

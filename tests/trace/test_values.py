@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -47,9 +50,44 @@ def test_a_spec_with_a_value_decides_it_too() -> None:
     assert report.unknown == ()
 
 
-def test_an_unknown_branch_names_its_line_and_what_to_give() -> None:
+def masks_filled(**options: Any) -> int:
+    report = graphmem.analyze(Masked(), ("32x64", "32:bool"), timeline=True, **options)
+    assert report.timeline is not None
+    return sum("masked_fill" in p.op for p in report.timeline if p.phase == "forward")
+
+
+def test_an_unknown_branch_is_not_taken_and_its_line_is_told() -> None:
+    report = graphmem.analyze(Masked(), ("32x64", "32:bool"), target="cpu")
+
+    (unknown,) = report.unknown
+    assert unknown.where == f"tests/trace/test_values.py:{line_of('if mask.all()')}"
+    assert unknown.assumed == "the value is False"
+    assert masks_filled() == 2  # one of each step
+
+
+def test_what_the_user_says_of_a_line_decides_its_branch() -> None:
+    line = f"test_values.py:{line_of('if mask.all()')}"
+
+    assert masks_filled(assume={line: True}) == 0
+    assert masks_filled(assume={line: False}) == 2
+
+
+@pytest.mark.parametrize(
+    ("assume", "says"),
+    [
+        ({"test_values.py:1": True}, "test_values.py:1: no value was asked for there"),
+        ({"here": True}, "'here' is not a line such as model.py:12"),
+        ({"x.py:1": "yes"}, "x.py:1: 'yes' is not a truth value or a number"),
+    ],
+)
+def test_what_the_user_says_must_be_of_a_line_that_asks(assume: Any, says: str) -> None:
+    with pytest.raises(graphmem.UsageError, match=says):
+        graphmem.analyze(Masked(), ("32x64", "32:bool"), assume=assume)
+
+
+def test_a_strict_analysis_names_the_line_of_a_branch_and_what_to_give() -> None:
     with pytest.raises(graphmem.ValueNeededError) as caught:
-        graphmem.analyze(Masked(), ("32x64", "32:bool"))
+        graphmem.analyze(Masked(), ("32x64", "32:bool"), strict=True)
 
     message = str(caught.value)
     assert f"tests/trace/test_values.py:{line_of('if mask.all()')}" in message
@@ -79,7 +117,7 @@ def test_every_way_to_a_value_is_refused_in_one_line(way: str) -> None:
             return y
 
     with pytest.raises(graphmem.ValueNeededError, match=r"test_values\.py:\d+"):
-        graphmem.analyze(Looks(), torch.randn(4, 4))
+        graphmem.analyze(Looks(), torch.randn(4, 4), strict=way != "int")
 
 
 def test_shape_arithmetic_on_known_integers_is_computed() -> None:
@@ -115,13 +153,41 @@ def test_a_logged_loss_is_no_branch() -> None:
     assert any("item" in unknown.what for unknown in report.unknown)
 
 
-def test_a_branch_on_a_logged_loss_is_refused() -> None:
+@pytest.mark.parametrize("is_good", [lambda x: x.item() < 10, lambda x: math.isfinite(x.item())])
+def test_a_loss_that_is_checked_is_good(is_good: Callable[[Tensor], bool]) -> None:
+    """The first is turned because the run fails on it; an unknown number is finite."""
     model = nn.Linear(8, 8)
 
     def step() -> None:
         loss = model(torch.randn(4, 8)).mean()
-        if loss.item() > 10:
+        if not is_good(loss):
             raise RuntimeError("diverged")
+        loss.backward()
 
-    with pytest.raises(graphmem.ValueNeededError, match=r"test_values\.py:\d+.*comparison"):
-        graphmem.record(step)
+    report = graphmem.record(step)
+
+    assert report.breakdown["gradients"] > 0
+    assert any("item" in unknown.what for unknown in report.unknown)
+    with pytest.raises(graphmem.TraceError, match="unreachable"):
+        graphmem.record(_fails_both_ways)
+
+
+def _fails_both_ways() -> None:
+    if torch.relu(nn.Linear(8, 8)(torch.randn(4, 8))).mean() > 10:
+        raise RuntimeError("large")
+    raise RuntimeError("unreachable")
+
+
+def test_a_comparison_of_a_logged_loss_is_named() -> None:
+    model = nn.Linear(8, 8)
+    best: list[float] = []
+
+    def step() -> None:
+        loss = model(torch.randn(4, 8)).mean()
+        if loss.item() > 10:
+            best.append(loss.item())
+
+    report = graphmem.record(step)
+
+    assert best == []
+    assert any("comparison" in unknown.what for unknown in report.unknown)
