@@ -9,7 +9,7 @@ the ones that the schedule's own numbers give; where they are not, the schedule 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +21,12 @@ from graphmem.devices import Gpu
 from graphmem.instantiate.patterns import Pattern, is_constant, pattern
 from graphmem.instantiate.polynomials import DiffersError, Numbers
 from graphmem.schedule import Choice, Scratch, Unknown
-from graphmem.targets import Layout, Rule, turns
+from graphmem.targets import Layout, ResultRule, Rule, turns
 from graphmem.targets import context as contexts
 from graphmem.targets.context import Context, Decision
 from graphmem.targets.scratch import Call
 from graphmem.trace.evidence import Asked
-from graphmem.trace.shapes import Shapes, of_key
+from graphmem.trace.shapes import of_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +235,8 @@ class Told:
 
 def hashable(value: Any) -> Any:
     """A nested value as one that can be a dictionary's key; equal ones give equal keys."""
+    if isinstance(value, Layout):
+        return value
     if isinstance(value, Call):
         return hashable((value.args, value.kwargs, value.result))
     if isinstance(value, list | tuple):
@@ -252,18 +254,21 @@ class Laid:
     """One operator's results: what they follow from, and how they lie."""
 
     func: OpOverload
+    rule: ResultRule
     args: Pattern
     kwargs: Pattern
     result: Pattern
 
-    def check(self, shapes: Shapes, values: list[int]) -> None:
+    def check(self, values: list[int]) -> None:
         """Compute the layouts again.
 
         Raises:
             DiffersError: if they are others, or the operator refuses its arguments.
         """
         try:
-            found = shapes.of(self.func, tuple(of_key(self.args(values))), self._kwargs(values))
+            args, kwargs = of_key(self.args(values)), self.kwargs(values) or ()
+            named = {name: of_key(key) for name, key in kwargs}
+            found = self.rule(Call(tuple(args), named, None))
         except DiffersError:
             raise
         except Exception as error:
@@ -271,12 +276,16 @@ class Laid:
         if hashable(found) != hashable(self.result(values)):
             raise DiffersError(f"the results of {self.func} lie otherwise")
 
-    def _kwargs(self, values: list[int]) -> dict[str, Any]:
-        return {name: of_key(key) for name, key in self.kwargs(values) or ()}
 
+def laid(
+    numbers: Numbers,
+    seen: Sequence[Sequence[tuple[Any, Any]]],
+    rules: Mapping[OpOverload, ResultRule],
+) -> list[Laid]:
+    """The distinct calls whose results depend on the size, of operators that have a rule.
 
-def laid(numbers: Numbers, seen: Sequence[Sequence[tuple[Any, Any]]]) -> Iterable[Laid]:
-    """The distinct calls whose results depend on the size.
+    Args:
+        seen: at each size the keys of ``Shapes.of`` and what it gave.
 
     Raises:
         DiffersError: if the calls are not the same at all sizes.
@@ -286,12 +295,16 @@ def laid(numbers: Numbers, seen: Sequence[Sequence[tuple[Any, Any]]]) -> Iterabl
     found: dict[Any, Laid] = {}
     for moment in zip(*seen, strict=True):
         keys = [key for key, _ in moment]
-        if is_constant(keys) or tuple(keys) in found:
-            continue
         if any(key[0] is not keys[0][0] for key in keys):
             raise DiffersError("another operator runs")
+        if keys[0][0] not in rules or is_constant(keys) or tuple(keys) in found:
+            continue
         args, kwargs = (pattern(numbers, [key[part] for key in keys]) for part in (1, 2))
         found[tuple(keys)] = Laid(
-            keys[0][0], args, kwargs, pattern(numbers, [layout for _, layout in moment])
+            keys[0][0],
+            rules[keys[0][0]],
+            args,
+            kwargs,
+            pattern(numbers, [layout for _, layout in moment]),
         )
-    return found.values()
+    return list(found.values())

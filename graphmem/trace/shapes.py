@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from graphmem.targets import Call, ResultRule, layouts
+from graphmem.targets import Call, Layout, ResultRule, layouts
 from graphmem.trace.hollow import twin
 
 META = torch.device("meta")
@@ -108,12 +108,17 @@ def _key(value: Any) -> Any:
 
 
 def of_key(key: Any) -> Any:
-    """The arguments that a part of a key of ``Shapes.of`` stands for, on the meta device."""
+    """The arguments that a part of a key of ``Shapes.of`` stands for, as a rule takes them.
+
+    Each tensor has a storage of its own; a result's layout does not depend on that.
+    """
     if key and isinstance(key[0], type):
         return key[1]
     if key and isinstance(key[0], torch.Size):
         size, stride, dtype = key
-        return torch.empty_strided(size, stride, dtype=dtype, device=META)
+        last = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        nbytes = 0 if 0 in size else (last + 1) * dtype.itemsize
+        return Layout(tuple(size), stride, dtype, 0, nbytes, -1)
     return [of_key(item) for item in key]
 
 
