@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +20,10 @@ OUTPUT = 256 * 64 * 4
 
 
 def line(function: Callable[..., Any], text: str) -> str:
-    """``tests/trace/test_leaks.py:12`` of the line of a function that has a text."""
+    """``tests/trace/test_leaks.py:12``, the place of the line of a function that has a text."""
     lines, first = inspect.getsourcelines(function)
     (offset,) = [i for i, each in enumerate(lines) if text in each]
-    return f"tests/trace/test_leaks.py:{first + offset}"
+    return f"tests/trace/{Path(inspect.getfile(function)).name}:{first + offset}"
 
 
 def batch() -> Tensor:
