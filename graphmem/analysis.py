@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from graphmem import devices
 from graphmem import report as _report
 from graphmem.allocator import parse_alloc_conf
+from graphmem.compiled import compiled_run
 from graphmem.errors import UsageError
 from graphmem.options import Mode, Options, Precision, Routing, Target, choice, parse_bytes
 from graphmem.report import Report
@@ -46,6 +48,7 @@ def analyze(
     device: str | None = None,
     headroom: int | str = 0,
     trip_count: int | None = None,
+    compile: bool = False,
     routing: str = "balanced",
     assume: Mapping[str, bool | int | float] | None = None,
     timeline: bool = False,
@@ -92,6 +95,8 @@ def analyze(
         assume: what holds at lines that ask for values which nobody has, such as
             ``{"model.py:12": True}``: a truth value, a number, how many elements are found, or
             how often a loop runs. The lines that ask are in ``report.unknown``.
+        compile: also run the model as ``torch.compile`` would; ``report.compiled`` has what
+            that takes, all else in the report is without it.
         timeline: list every operation in ``report.timeline``.
 
     Returns:
@@ -118,6 +123,7 @@ def analyze(
         device=device,
         headroom=headroom,
         trip_count=trip_count,
+        compile=compile,
         routing=routing,
         assume=assume,
     )
@@ -150,6 +156,10 @@ def traced_call(
     report = summarize(
         trace.schedule, subject, options, options.to_dict(), torch_version(), timeline
     )
+    if options.compile:
+        ran = trace_model(model, call, options, loss, optimizer, compiled=True)
+        compiled = compiled_run(ran.schedule, trace.schedule, ran.compiled, options)
+        report = replace(report, compiled=compiled)
     return report, trace.schedule
 
 
@@ -274,8 +284,10 @@ def make_options(**values: Any) -> Options:
     parse_alloc_conf(values.get("alloc_conf") or "")
     if values.get("device") is not None:
         values["device"] = devices.find(values["device"]).name
-        if values["target"] is not Target.CUDA:
-            raise UsageError(f"device {values['device']}: a GPU goes with target cuda only")
+        if values["target"] is Target.CPU:
+            raise UsageError(f"device {values['device']}: a GPU does not go with target cpu")
+    if values.get("compile") and values["target"] is Target.ONNXRUNTIME:
+        raise UsageError("compile: torch.compile goes with target cuda or cpu")
     values["routing"] = choice(Routing, values.get("routing", "balanced"), "routing")
     values["assume"] = _assumed(values.get("assume") or {})
     values["headroom"] = parse_bytes(values.get("headroom", 0), "headroom")

@@ -60,6 +60,7 @@ class Options:
     ``trip_count`` is how often loops run whose count depends on data, None for once (of an
     ONNX model: or as often as they may). ``routing`` is who is chosen by unknown scores;
     ``assume`` holds the user's own values for lines (``model.py:12``).
+    ``compile`` asks for the same run under ``torch.compile`` beside the eager one.
     """
 
     mode: Mode = Mode.TRAINING
@@ -79,6 +80,7 @@ class Options:
     device: str | None = None
     headroom: int = 0
     trip_count: int | None = None
+    compile: bool = False
     routing: Routing = Routing.BALANCED
     assume: tuple[tuple[str, bool | int | float], ...] = ()
 

@@ -311,6 +311,37 @@ class Arena:
     best_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Between the least and the most bytes."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The same run under ``torch.compile``, the least and the most that it takes.
+
+    The most is that of AOTAutograd's graphs, operator by operator; the least that of kernels
+    fused and written in place as far as they may be. ``saved_bytes`` are what forward keeps
+    for backward (of one step), ``eager_saved_bytes`` the same without the compiler. Step,
+    phase, operator, module and line are those of the higher peak.
+    """
+
+    requested_bytes: Range
+    allocated_bytes: Range
+    reserved_bytes: Range | None
+    saved_bytes: int
+    eager_saved_bytes: int
+    graphs: int
+    step: int
+    phase: str
+    op: str
+    module: str
+    source: str | None
+
+
 @dataclass(frozen=True)
 class Report:
     """The answer of ``graphmem.analyze``.
@@ -341,6 +372,7 @@ class Report:
     growth: tuple[GrowthItem, ...] = ()
     copies: tuple[CopyItem, ...] = ()
     arena: Arena | None = None
+    compiled: Compiled | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, schema ``graphmem.report/1``."""
@@ -370,6 +402,8 @@ class Report:
         }
         if self.arena is not None:
             result["arena"] = asdict(self.arena)
+        if self.compiled is not None:
+            result["compiled"] = asdict(self.compiled)
         if self.timeline is not None:
             result["timeline"] = [asdict(point) for point in self.timeline]
         plain: dict[str, Any] = json.loads(json.dumps(result))

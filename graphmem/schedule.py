@@ -61,7 +61,9 @@ class Storage:
     ``module`` is who holds it: the module that owns the parameter (also for its gradient
     and optimizer state), else the one whose operation allocated it. ``saved_by`` is the
     module whose operation first saved it for backward. ``host`` storages lie in the
-    host's memory and are no part of a GPU's.
+    host's memory and are no part of a GPU's. ``generated`` ones are results of kernels whose
+    code a compiler generates; ``fused`` ones of these only such kernels read, which it may make
+    one kernel of: then they never reach memory.
     """
 
     id: int
@@ -78,6 +80,8 @@ class Storage:
     saved_by: str | None = None
     host: bool = False
     name: str | None = None
+    generated: bool = False
+    fused: bool = False
 
 
 Scratch = tuple[tuple[int, ...], ...]

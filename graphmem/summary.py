@@ -56,6 +56,11 @@ def summarize(
     return summary.report(subject, created_from, torch_version, timeline)
 
 
+def peak_of(schedule: Schedule, options: Options) -> Peak:
+    """The worst moment of a schedule."""
+    return _Summary(schedule, options).peak()
+
+
 _PER_PARAMETER = (Category.GRADIENTS, Category.OPTIMIZER_STATES)
 
 

@@ -43,13 +43,14 @@ ARROWS: dict[str, frozenset[str]] = {
     "summary": frozenset(
         {"devices", "schedule", "copies", "liveness", "allocator", "report", "fits"}
     ),
+    "compiled": frozenset({"schedule", "report", "summary"}),
     "render": frozenset({"report"}),
     "sources": frozenset({"schedule", "ort"}),
     "targets": frozenset({"devices", "schedule"}),
     "trace": frozenset({"devices", "schedule", "growth", "report", "sources", "targets"}),
     "instantiate": frozenset({"devices", "schedule", "targets", "trace"}),
     "serving": _DATA | {"ort", "sources", "targets", "trace"},
-    "analysis": _DATA | {"sources", "targets", "trace"},
+    "analysis": _DATA | {"compiled", "sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},
     "commands": _DATA | _TORCH | {"render", "snapshots", "ort"},
     "cli": frozenset({"commands"}),

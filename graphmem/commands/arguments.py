@@ -121,6 +121,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="what holds at a line that asks for a value which nobody has; may be repeated",
     )
     group.add_argument(
+        "--compile", action="store_true", help="also what it takes under torch.compile"
+    )
+    group.add_argument(
         "--strict", action="store_true", help="refuse whatever would have to be assumed"
     )
 
@@ -176,6 +179,7 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
         device=arguments.device,
         headroom=arguments.headroom or 0,
         trip_count=arguments.trip_count,
+        compile=arguments.compile,
         routing=arguments.moe_routing,
         assume=dict(arguments.assume),
     )

@@ -74,6 +74,7 @@ def facts(report: Report, mark: Mark = str) -> tuple[Fact, ...]:
         *_arena(report, mark),
         *_kernels(report, mark),
         *_idle(report),
+        *_compiled(report, mark),
         *_growth(report, mark),
         *_copies(report, mark),
     )
@@ -252,6 +253,21 @@ def _copies(report: Report, mark: Mark) -> Iterator[Fact]:
         where = f", at {mark(item.source)}" if item.source else ""
         size = format_bytes(item.bytes)
         yield "Copy", f"{size}: {holder}{what} of the {item.of}{use}, {_tensors(item)}{where}"
+
+
+def _compiled(report: Report, mark: Mark) -> Iterator[Fact]:
+    """The same run under torch.compile, beside the eager one."""
+    run = report.compiled
+    if run is None:
+        return
+    low, high = format_bytes(run.allocated_bytes.low), format_bytes(run.allocated_bytes.high)
+    sizes = f"{low} (all that can be fused is) to {high} (nothing is) allocated"
+    graphs = f"{run.graphs} graph{'s' if run.graphs != 1 else ''}"
+    at = origin(run.op, run.module, run.source, mark)
+    yield "Compiled", f"{sizes}, {graphs}; the higher in step {run.step}, {run.phase}, at {at}"
+    if run.saved_bytes or run.eager_saved_bytes:
+        saved, eager = map(format_bytes, (run.saved_bytes, run.eager_saved_bytes))
+        yield "", f"forward keeps {saved} for backward, {eager} without torch.compile"
 
 
 def _device(report: Report, mark: Mark) -> Iterator[Fact]:

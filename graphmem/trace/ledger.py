@@ -54,7 +54,7 @@ class Entry:
     autograd node that wrote it last, None outside of backward; ``forward`` whether forward
     made it; ``compared`` what a comparison of unknown values is assumed to give;
     ``foreign`` that it is the user's own memory; ``rests_on`` what was assumed of its
-    known values.
+    known values; ``generated`` and ``fused`` as in ``Storage``.
     """
 
     id: int
@@ -76,6 +76,8 @@ class Entry:
     forward: bool = True
     compared: bool | None = None
     foreign: bool = False
+    generated: bool = False
+    fused: bool = False
     rests_on: Unknown | None = None
     watch: weakref.ref[UntypedStorage] | None = field(default=None, repr=False)
 
@@ -262,4 +264,6 @@ def _frozen_entry(entry: Entry, number: int) -> Storage:
         saved_by=entry.saved_by,
         host=entry.host,
         name=entry.name,
+        generated=entry.generated,
+        fused=entry.fused,
     )

@@ -80,7 +80,7 @@ class ModuleCalls:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Note every module call while the context is active, also if one raises."""
-        original = nn.Module.__call__
+        original = self._original = nn.Module.__call__
         stack = self._recorder.places.stack
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -101,6 +101,16 @@ class ModuleCalls:
             yield
         finally:
             nn.Module.__call__ = original  # type: ignore[method-assign]
+
+    @contextmanager
+    def unwatched(self) -> Iterator[None]:
+        """Modules are called as they are inside: a compiler reads the code of the call."""
+        watched = nn.Module.__call__
+        nn.Module.__call__ = self._original  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            nn.Module.__call__ = watched  # type: ignore[method-assign]
 
     def _called(self, path: str, result: Any, *, outermost: bool) -> None:
         row = self._rows[path]

@@ -94,8 +94,11 @@ class Recorder(TorchDispatchMode):
         self.step = 1
         self.optimizing = False
         self.autocast_on = False
+        self.compiles = False  # what runs now is to be compiled
         self.is_cast: Callable[[str], bool] = lambda operator: False
         self._paused = 0
+        self._place: Place | None = None
+        self._generated = self._fused = False
         self._calibrating = False
         self._additions = engine.Additions()
         self._own = result_rules(target)
@@ -109,6 +112,10 @@ class Recorder(TorchDispatchMode):
         """Dispatch straight to us: wrapping each call for torch.compile costs, and imports it."""
         return False
 
+    def ignore_compile_internals(self) -> bool:  # type: ignore[override]
+        """Dynamo leaves code under a mode as it is, unless the mode says otherwise."""
+        return self.compiles
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Operators inside run as they are and are not recorded."""
@@ -117,6 +124,21 @@ class Recorder(TorchDispatchMode):
             yield
         finally:
             self._paused -= 1
+
+    @contextmanager
+    def at(self, place: Place, *, generated: bool, fused: bool) -> Iterator[None]:
+        """Operators inside are those of a compiled graph's node, which came from ``place``.
+
+        Args:
+            generated: as in ``Storage``, of the results.
+            fused: as in ``Storage``, of the results.
+        """
+        before = self._place, self._generated, self._fused
+        self._place, self._generated, self._fused = place, generated, fused
+        try:
+            yield
+        finally:
+            self._place, self._generated, self._fused = before
 
     @contextmanager
     def in_optimizer(self) -> Iterator[None]:
@@ -264,7 +286,7 @@ class Recorder(TorchDispatchMode):
     def _moment(self, operator: Operator) -> Moment:
         """Where in the run the operator comes."""
         if torch._C._current_graph_task_id() == -1:
-            place = self.places.forward()
+            place = self._place or self.places.forward()
             if operator.name == "aten.ones_like" and _called_by(_make_grads):
                 return Moment(place, Phase.BACKWARD, None, None, forward=False)
             optimizing = self.optimizing and not self.places.stack  # LBFGS runs the model
@@ -273,7 +295,7 @@ class Recorder(TorchDispatchMode):
         node = torch._C._current_autograd_node()
         number = None if node is None else node._sequence_nr()
         recomputing = bool(self.places.stack)
-        place = self.places.backward(node)
+        place = self._place or self.places.backward(node)
         return Moment(place, Phase.BACKWARD, node, number, forward=recomputing)
 
     def _scratch(self, call: Dispatched, result: Any) -> Bytes:
@@ -352,6 +374,7 @@ class Recorder(TorchDispatchMode):
             tensor, born=len(self.ledger.calls), op=op, module=place.module, source=place.source
         )
         entry.forward = moment.forward
+        entry.generated, entry.fused = self._generated, self._fused
         return entry
 
     def _call(

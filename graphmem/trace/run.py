@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,6 +33,9 @@ from graphmem.trace.place import is_user_file, short_path
 from graphmem.trace.reach import Found, held, reachable
 from graphmem.trace.session import Session
 from graphmem.trace.step import Loop, Loss
+
+if TYPE_CHECKING:
+    from graphmem.trace.compiled import CompiledCalls
 
 _DTYPES = {
     Precision.FP32: torch.float32,
@@ -65,6 +68,7 @@ class Trace:
     call: Call
     graph: fx.Graph | None
     evidence: Evidence | None = None
+    compiled: int = 0
 
 
 def trace_model(
@@ -74,12 +78,14 @@ def trace_model(
     loss: Loss | None = None,
     optimizer: OptimizerChoice = "adamw",
     graph: bool = False,
+    compiled: bool = False,
     evidence: bool = False,
 ) -> Trace:
     """Run a model's steps on hollow tensors.
 
     Args:
         graph: also build the ``torch.fx.Graph``.
+        compiled: run the model as ``torch.compile`` would.
         evidence: also keep what the target's rules were asked.
 
     Raises:
@@ -96,7 +102,9 @@ def trace_model(
         if graph:
             session.recorder.graph = GraphBuilder(session.recorder.ledger)
         loop = Loop(model, args, kwargs, options, loss, optimizer)
-        with explained(), session.active(), context, _bounded(session, options):
+        compiling = _compiling(model, session) if compiled else nullcontext()
+        with explained(), session.active(), context, _bounded(session, options), compiling as call_:
+            loop.compiled = call_
             session.module(model)
             for name, tensor in named((args, kwargs), parameter_names(model)):
                 session.input(tensor, name)
@@ -110,9 +118,16 @@ def trace_model(
             if not schedule.operations:
                 raise TraceError("the model runs no operator: it gives its inputs back as they are")
         built = session.recorder.graph.finish(schedule) if session.recorder.graph else None
-        return Trace(schedule, (args, kwargs), built, None if session.context.begun else kept)
+        told = None if session.context.begun else kept
+        return Trace(schedule, (args, kwargs), built, told, call_.graphs if call_ else 0)
 
     return flipping(lambda: without_names(run), assuming.flips)
+
+
+def _compiling(model: nn.Module, session: Session) -> AbstractContextManager[CompiledCalls]:
+    from graphmem.trace.compiled import compiled_calls  # it imports parts of inductor
+
+    return compiled_calls(model, session)
 
 
 def _bounded(session: Session, options: Options) -> AbstractContextManager[None]:

@@ -27,7 +27,8 @@ class Loop:
     The outputs and the loss of a step stay referenced until the next one replaces them.
     Under ``Target.CUDA`` a GradScaler scales the loss where gradients are fp16 at first: with
     ``amp-fp16``, and with ``fp16`` and master weights (see ``master_weights``).
-    ``in_optimizer`` is a context around what the loop does beside ``optimizer.step``.
+    ``in_optimizer`` is a context around what the loop does beside ``optimizer.step``;
+    ``compiled`` is called in the model's place, if it is compiled.
     """
 
     model: nn.Module
@@ -39,6 +40,7 @@ class Loop:
     output: Any = None
     loss_value: Any = None
     mode_is_fixed: bool = False
+    compiled: Callable[..., Any] | None = None
     masters: MasterWeights | None = None
     in_optimizer: Callable[[], AbstractContextManager[Any]] = nullcontext
     _optimizer: Any = None
@@ -112,7 +114,7 @@ class Loop:
         self._optimizer.zero_grad(set_to_none=options.set_to_none)
         for _ in range(options.accumulate):
             with _autocast(options):
-                self.output = self.model(*self.args, **self.kwargs)
+                self.output = self._forward()
                 self.loss_value = self._loss_of(self.output)
             if options.accumulate > 1:
                 self.loss_value = self.loss_value / options.accumulate
@@ -124,7 +126,10 @@ class Loop:
 
     def _infer(self) -> None:
         with _grad_context(self.options.grad), _autocast(self.options):
-            self.output = self.model(*self.args, **self.kwargs)
+            self.output = self._forward()
+
+    def _forward(self) -> Any:
+        return (self.compiled or self.model)(*self.args, **self.kwargs)
 
     def _loss_of(self, output: Any) -> Tensor:
         value = self.loss(output) if self.loss is not None else default_loss(output)
