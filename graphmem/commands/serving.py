@@ -16,12 +16,27 @@ if TYPE_CHECKING:
     from graphmem.serving.settings import ServeSettings
 
 ONNXRUNTIME = "onnxruntime"
-_STRATEGIES = ("kNextPowerOfTwo", "kSameAsRequested")
+_PROVIDERS = ("cpu", "cuda")
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
     """How ONNX Runtime serves the model."""
     group = parser.add_argument_group("ONNX Runtime (--target onnxruntime)")
+    group.add_argument(
+        "--provider",
+        metavar="NAME",
+        help="cpu, or cuda: what a session with the CUDA provider holds of the GPU (default: "
+        "cuda with --device or --ort-option, else cpu)",
+    )
+    group.add_argument(
+        "--ort-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the CUDA provider by ONNX Runtime's own name, such as "
+        "gpu_mem_limit=4GiB, arena_extend_strategy=kSameAsRequested or "
+        "cudnn_conv_algo_search=HEURISTIC (repeatable)",
+    )
     group.add_argument(
         "--no-ort-optimize",
         action="store_true",
@@ -39,49 +54,70 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--arena-extend-strategy",
-        default=_STRATEGIES[0],
         metavar="NAME",
-        help=f"{_STRATEGIES[0]} (default) or {_STRATEGIES[1]}",
+        help="kNextPowerOfTwo (default) or kSameAsRequested",
     )
     group.add_argument("--gpu-mem-limit", metavar="SIZE", help="the most that the arena may hold")
 
 
 def target_of(arguments: argparse.Namespace) -> str:
-    """``--target``; by default onnxruntime for the inference of a model.onnx, else cuda."""
+    """``--target``; by default onnxruntime for the inference of a model.onnx, else cuda.
+
+    ``--device`` alone asks for PyTorch's memory of that GPU; with a provider or one of its
+    options, for ONNX Runtime's.
+    """
     if arguments.target is not None:
         return str(arguments.target)
     is_onnx = Path(arguments.subject).suffix.lower() == ".onnx"
     plain = arguments.mode in (None, "inference") and arguments.precision is None
-    return ONNXRUNTIME if is_onnx and plain and arguments.device is None else "cuda"
+    asked = arguments.provider is not None or arguments.ort_option or arguments.device is None
+    return ONNXRUNTIME if is_onnx and plain and asked else "cuda"
 
 
 def settings_of(arguments: argparse.Namespace) -> ServeSettings:
     """How the model is served.
 
     Raises:
-        UsageError: an unknown strategy, or a limit that is no size.
+        UsageError: an unknown provider, strategy or option, or a limit that is no size.
     """
     from graphmem.allocator.bfc import ArenaSettings, ExtendStrategy
     from graphmem.options import parse_bytes
     from graphmem.ort import RunSettings
-    from graphmem.serving.settings import ServeSettings
+    from graphmem.serving.settings import Provider, ServeSettings, strategy_of, with_options
 
-    strategy = arguments.arena_extend_strategy
-    if strategy not in _STRATEGIES:
-        raise UsageError(
-            f"--arena-extend-strategy {strategy}: not one of {', '.join(_STRATEGIES)}"
-            f"{nearest(strategy, _STRATEGIES)}"
-        )
-    limit = arguments.gpu_mem_limit
+    strategy, limit = arguments.arena_extend_strategy, arguments.gpu_mem_limit
     arena = ArenaSettings(
-        strategy=ExtendStrategy(strategy),
+        strategy=ExtendStrategy.NEXT_POWER_OF_TWO
+        if strategy is None
+        else strategy_of(strategy, "--arena-extend-strategy"),
         limit=None if limit is None else parse_bytes(limit, "--gpu-mem-limit"),
     )
-    return ServeSettings(
+    settings = ServeSettings(
         optimize=not arguments.no_ort_optimize,
         threads=arguments.threads,
         run=RunSettings(mem_pattern=not arguments.no_mem_pattern, arena=arena),
+        provider=Provider(_provider(arguments)),
     )
+    return with_options(settings, arguments.ort_option)
+
+
+def _provider(arguments: argparse.Namespace) -> str:
+    """``--provider``; by default that of what else was asked for."""
+    asked: str | None = arguments.provider
+    if asked is None:
+        return "cuda" if arguments.ort_option or arguments.device is not None else "cpu"
+    if asked not in _PROVIDERS:
+        raise UsageError(
+            f"--provider {asked}: not one of {', '.join(_PROVIDERS)}{nearest(asked, _PROVIDERS)}"
+        )
+    if asked == "cpu" and arguments.ort_option:
+        raise UsageError(
+            f"--ort-option {arguments.ort_option[0]}: options are of the CUDA provider; leave "
+            "--provider cpu out"
+        )
+    if asked == "cpu" and arguments.device is not None:
+        raise UsageError(f"--device {arguments.device}: a GPU does not go with --provider cpu")
+    return asked
 
 
 def served(arguments: argparse.Namespace) -> tuple[Report, Schedule]:
@@ -91,9 +127,11 @@ def served(arguments: argparse.Namespace) -> tuple[Report, Schedule]:
     from graphmem.serving.session import serve
 
     options = options_of(arguments, ONNXRUNTIME)
-    session = serve(
-        arguments.subject, request_of(arguments, options), options, settings_of(arguments)
-    )
+    settings = settings_of(arguments)
+    session = serve(arguments.subject, request_of(arguments, options), options, settings)
     shown = {name: options.to_dict()[name] for name in ("mode", "target", "trip_count")}
-    shown |= {"ort_optimize": not arguments.no_ort_optimize, "threads": arguments.threads}
+    shown |= {"ort_optimize": settings.optimize, "threads": settings.threads}
+    shown |= {"provider": str(settings.provider)}
+    if settings.cuda.given:
+        shown |= {"ort_options": dict(settings.cuda.given)}
     return report_on(session, options, shown, torch_version(), arguments.timeline)

@@ -52,20 +52,36 @@ class Split:
     device_inputs: tuple[str, ...]
 
 
-def split(graph: Graph, sides: Sequence[Side], outer_on_host: Iterable[str] = ()) -> Split:
+def split(
+    graph: Graph,
+    sides: Sequence[Side],
+    outer_on_host: Iterable[str] = (),
+    numbers: Sequence[int] | None = None,
+) -> Split:
     """The graph over both devices.
 
     Args:
         graph: nodes in the order in which they run.
         sides: one for each node.
         outer_on_host: which of the values of the graphs around it lie on the host.
+        numbers: the index of each node in ONNX Runtime's graph; where they are not known,
+            nodes keep their order as far as copies between them let them.
     """
-    return _Splitter(graph, sides, frozenset(outer_on_host)).split()
+    if numbers is None:
+        numbers = range(0, -len(graph.nodes), -1)
+    return _Splitter(graph, sides, frozenset(outer_on_host), numbers).split()
 
 
 class _Splitter:
-    def __init__(self, graph: Graph, sides: Sequence[Side], outer_on_host: frozenset[str]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        sides: Sequence[Side],
+        outer_on_host: frozenset[str],
+        numbers: Sequence[int],
+    ) -> None:
         self.graph = graph
+        self.numbers = numbers
         self.sides = sides
         self.outer_on_host = outer_on_host
         self.read_there: set[str] = set()
@@ -96,7 +112,7 @@ class _Splitter:
         ]
         nodes += [_copy(FROM_HOST, name, renamed[name]) for name in from_host]
         nodes += [_copy(TO_HOST, renamed[name], name) for name in to_host]
-        order = _order(nodes, len(self.graph.nodes))
+        order = _order(nodes, self.numbers)
         here = self._on_host(renamed, frozenset(from_host))
         values = {n: replace(v, on_host=n in here) for n, v in self.graph.values.items()}
         for name, copy in renamed.items():
@@ -145,11 +161,17 @@ def _copy(op: str, source: str, target: str) -> Node:
     return Node(label, op, (source,), (target,), module=label)
 
 
-def _order(nodes: Sequence[Node], count: int) -> list[int]:
-    """The order with the copying nodes, which come after the first ``count``."""
+def _order(nodes: Sequence[Node], numbers: Sequence[int]) -> list[int]:
+    """The order with the copying nodes, which come after those that have a number."""
+    if len(nodes) == len(numbers):
+        return list(range(len(nodes)))
+    later = max(numbers, default=0) + 1
     ordered = [
-        Ordered(at if at >= count else -at, (*filter(None, node.inputs), *node.implicit), outputs)
+        Ordered(
+            numbers[at] if at < len(numbers) else later + at,
+            (*filter(None, node.inputs), *node.implicit),
+            tuple(filter(None, node.outputs)),
+        )
         for at, node in enumerate(nodes)
-        for outputs in (tuple(filter(None, node.outputs)),)
     ]
     return execution_order(ordered)

@@ -7,7 +7,7 @@ cuDNN may ask for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -20,6 +20,7 @@ from graphmem.ort import Run, Setup, simulate
 from graphmem.schedule import Unknown
 from graphmem.serving.assemble import Assembled
 from graphmem.serving.cuda_scratch import CudaScratch
+from graphmem.serving.handles import handles_unknown
 from graphmem.serving.on_device import OnDevice, on_device
 from graphmem.serving.settings import ServeSettings
 from graphmem.sources.onnx.model import Model
@@ -57,19 +58,30 @@ class OnCuda:
 
 
 def serve_on_cuda(
-    assembled: Assembled, model: Model, options: Options, settings: ServeSettings
+    assembled: Assembled,
+    model: Model,
+    options: Options,
+    settings: ServeSettings,
+    numbers: Mapping[tuple[str, ...], int],
 ) -> OnCuda:
     """The session of a model that was assembled for the CPU provider.
+
+    Args:
+        assembled: the model with one run's sizes.
+        model: the same as plain data.
+        options: those of the analysis.
+        settings: those of ONNX Runtime.
+        numbers: the index in ONNX Runtime's graph of each node, by its outputs.
 
     Raises:
         UnsupportedOpError: something can't be known, and nothing is to be assumed.
     """
-    session = _Session(assembled, model, settings, gpu_of(options))
+    session = _Session(assembled, model, settings, gpu_of(options), numbers)
     part, scratch = session.part("first")
     setup = part.assembled.setup
     runs, limited = session.under(part, setup, settings.run.arena)
     low, high = session.range(max(run.held for run in runs))
-    unknown = tuple(session.notes(part, scratch, (low, high)))
+    unknown = tuple(session.notes(part, scratch, (low, high), options))
     if options.strict and unknown:
         first = unknown[0]
         raise UnsupportedOpError(
@@ -94,12 +106,14 @@ class _Session:
     model: Model
     settings: ServeSettings
     gpu: Gpu
+    numbers: Mapping[tuple[str, ...], int]
 
     def part(self, pick: str) -> tuple[OnDevice, CudaScratch]:
         """The device's part, with workspaces as ``CudaScratch.pick`` says."""
         scratch = CudaScratch(self.gpu, self.settings.cuda, pick)
         reserve = self.settings.cuda.reserve_weights
-        return on_device(self.whole, self.model, scratch, reserve=reserve), scratch
+        made = on_device(self.whole, self.model, scratch, numbers=self.numbers, reserve=reserve)
+        return made, scratch
 
     def simulated(
         self, part: OnDevice, setup: Sequence[Setup], arena: ArenaSettings
@@ -136,17 +150,16 @@ class _Session:
     def range(self, held: int) -> tuple[int, int]:
         """The least and the most that the arena holds, over what can't be known."""
         found = [held]
-        arena = replace(self.settings.run.arena, limit=None)
         for pick, backwards in product(("none", "first", "largest"), (False, True)):
             part, scratch = self.part(pick)
             if pick == "first" or scratch.convolutions:
                 setup = sorted(part.assembled.setup, key=lambda s: s.nbytes, reverse=backwards)
-                runs = self.simulated(part, setup, arena)
+                runs, _ = self.under(part, setup, self.settings.run.arena)
                 found.append(max(run.held for run in runs))
         return min(found), max(found)
 
     def notes(
-        self, part: OnDevice, scratch: CudaScratch, held: tuple[int, int]
+        self, part: OnDevice, scratch: CudaScratch, held: tuple[int, int], options: Options
     ) -> Iterator[Unknown]:
         """What the report says of what is not known."""
         if part.assembled.held and not self.settings.cuda.reserve_weights:
@@ -159,6 +172,8 @@ class _Session:
         if scratch.convolutions:
             yield self._workspaces(scratch, held)
         yield from scratch.notes(part.device)
+        if options.device is not None:
+            yield handles_unknown(self.gpu)
         yield from self._settings_not_planned()
 
     def _workspaces(self, scratch: CudaScratch, held: tuple[int, int]) -> Unknown:

@@ -47,7 +47,12 @@ class OnDevice:
 
 
 def on_device(
-    assembled: Assembled, model: plain.Model, scratch: Scratch, *, reserve: bool = False
+    assembled: Assembled,
+    model: plain.Model,
+    scratch: Scratch,
+    *,
+    numbers: Mapping[tuple[str, ...], int] | None = None,
+    reserve: bool = False,
 ) -> OnDevice:
     """The plan of a session with the CUDA provider.
 
@@ -55,9 +60,10 @@ def on_device(
         assembled: the same session's with the CPU provider.
         model: the model that it runs.
         scratch: what kernels take.
+        numbers: the index in ONNX Runtime's graph of each node, by its outputs; bodies have none.
         reserve: weights are taken outside of the arena's regions.
     """
-    maker = _Maker(assembled, model, scratch)
+    maker = _Maker(assembled, model, scratch, numbers or {})
     execution = maker.execution(assembled.execution, model.graph, frozenset(), ())
     weights = {n: w for n, w in assembled.weights.items() if n in maker.weights and w.nbytes}
     held = tuple(Held(n, "", Setup(w.nbytes, in_region=not reserve)) for n, w in weights.items())
@@ -86,6 +92,7 @@ class _Maker:
     whole: Assembled
     model: plain.Model
     scratch: Scratch
+    numbers: Mapping[tuple[str, ...], int]
     results: dict[str, Result] = field(default_factory=dict)
     weights: set[str] = field(default_factory=set)
     host: set[str] = field(default_factory=set)
@@ -153,7 +160,10 @@ class _Maker:
         )
         sides = [_side(node, is_taken) for node, is_taken in zip(nodes, taken, strict=True)]
         own = replace(one.graph, nodes=tuple(map(_with_pairs, one.graph.nodes, nodes, sides)))
-        parted = split(own, sides, outer_on_host)
+        found = [self.numbers.get(node.outputs) for node in one.graph.nodes]
+        numbers = [number for number in found if number is not None]
+        known = numbers if len(numbers) == len(found) and not one.graph.parent else None
+        parted = split(own, sides, outer_on_host, known)
         self._known[id(one.graph)] = _Known(one.graph, nodes, sides, parted)
         self._count(nodes, sides, parted, one.graph)
         return self._known[id(one.graph)]
@@ -161,7 +171,7 @@ class _Maker:
     def _count(
         self, nodes: list[plain.Node], sides: list[Side], parted: Split, graph: Graph
     ) -> None:
-        self.weights |= parted.device_weights | self._outer_weights(parted.graph, sides)
+        self.weights |= parted.device_weights | self._outer_weights(graph, sides)
         for node, mine, side in zip(nodes, graph.nodes, sides, strict=True):
             if side.on_device:
                 self.device.append(node)
@@ -172,8 +182,12 @@ class _Maker:
 
     def _outer_weights(self, graph: Graph, sides: list[Side]) -> set[str]:
         """The weights of graphs around this one that its nodes read on the device."""
-        del sides
-        read = {n for node in graph.nodes for n in node.inputs}
+        read = {
+            name
+            for node, side in zip(graph.nodes, sides, strict=True)
+            for at, name in enumerate(node.inputs)
+            if side.on_device and at not in side.host_inputs
+        }
         return {n for n in graph.outer if n in self.whole.weights and n in read}
 
     def _plain_nodes(self, mine: Graph, graph: plain.Graph) -> list[plain.Node]:

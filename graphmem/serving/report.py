@@ -11,6 +11,7 @@ from graphmem.ort import Run
 from graphmem.ort.bound import Interval, best_arena
 from graphmem.report import Arena, ArenaRun, Report, Subject
 from graphmem.schedule import Schedule
+from graphmem.serving.gpu import on_gpu
 from graphmem.serving.schedule import schedule_of
 from graphmem.serving.session import Served
 from graphmem.summary import summarize
@@ -33,7 +34,10 @@ def report_on(
     count = sum(weight.numel for weight in weights)
     subject = Subject("onnx", served.path, count, 0, served.inputs)
     report = summarize(schedule, subject, options, created_from, torch_version, timeline, placement)
-    return replace(report, arena=arena_of(served)), schedule
+    report = replace(report, arena=arena_of(served))
+    if served.cuda is not None:
+        report = on_gpu(report, served.cuda, options, served.limit)
+    return report, schedule
 
 
 def arena_of(served: Served) -> Arena:
@@ -46,7 +50,7 @@ def arena_of(served: Served) -> Arena:
             if not block.is_scratch and not block.is_pattern
         ]
     )
-    resting = sum(h.setup.nbytes for h in served.assembled.held if not h.setup.is_freed)
+    resting = sum(h.setup.nbytes for h in served.assembled.held if h.setup.stays)
     made = served.assembled.execution
     return Arena(
         first_run=_figures(first),

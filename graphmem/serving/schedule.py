@@ -2,7 +2,8 @@
 
 - Initializers lie where the graph has them, outside of the arena, and stand from the start;
   what is packed is a buffer, and what is packed alone is not there any more.
-- Inputs are the caller's and count nowhere; outputs are the arena's until the run ends.
+- Inputs are the caller's and count nowhere, but for the copies that a run makes of them for a
+  GPU; outputs are the arena's until the run ends.
 - From the second run on, the memory pattern's block is one storage for all activations.
 """
 
@@ -93,7 +94,7 @@ class _Builder:
                 nbytes, reader = weight.nbytes, self._reader(name)
                 self._add(name, nbytes, nbytes, Category.PARAMETERS, reader)
         for held in assembled.held:
-            if not held.setup.is_freed:
+            if held.setup.stays:
                 category = Category.BUFFERS if held.packed_by else Category.PARAMETERS
                 reader = held.packed_by or self._reader(held.weight)
                 nbytes = held.setup.nbytes
@@ -154,11 +155,11 @@ class _Builder:
             Storage(
                 id=number,
                 nbytes=block.nbytes,
-                category=Category.OUTPUTS if block.is_output else Category.TEMPORARIES,
+                category=_category(block),
                 shape=self._shape(block.name),
                 dtype=self._dtype(block.name),
                 op=block.op,
-                module=module_path(block.module) if block.module else PATTERN,
+                module=_holder(block),
                 source=None,
                 born=start + block.born,
                 last_use=start + min(block.used, last),
@@ -187,6 +188,18 @@ class _Builder:
                 parameter_bytes=sum(w.nbytes for w in owned[name]),
                 output_bytes=sum(result.nbytes for result in outputs),
             )
+
+
+def _holder(block: Block) -> str:
+    if block.is_pattern:
+        return PATTERN
+    return module_path(block.module) if block.module else TOP_LEVEL
+
+
+def _category(block: Block) -> Category:
+    if block.is_input:
+        return Category.INPUTS
+    return Category.OUTPUTS if block.is_output else Category.TEMPORARIES
 
 
 def module_path(name: str) -> str:

@@ -40,7 +40,7 @@ _NOT_INSTALLED = Unknown(
 class Served:
     """A simulated session: what it holds, and its runs; ``values`` are the inputs by name.
 
-    ``cuda`` is what is known of one with the CUDA provider.
+    ``cuda`` is what is known of one with the CUDA provider, ``limit`` its ``gpu_mem_limit``.
     """
 
     path: str
@@ -50,6 +50,7 @@ class Served:
     unknown: tuple[Unknown, ...]
     values: Mapping[str, Any] = field(default_factory=dict)
     cuda: OnCuda | None = None
+    limit: int | None = None
 
 
 def serve(
@@ -83,10 +84,13 @@ def serve(
     missing = (_NOT_INSTALLED,) if settings.optimize and not can_optimize else ()
     lacks = missing_values(path, original) if can_optimize else ()
     notes = (*missing, *map(_values_of, lacks), *bounds.notes)
-    cuda = serve_on_cuda(assembled, model, options, settings) if on_cuda else None
-    if cuda is not None:
-        notes = (*cuda.unknown, *notes)
-        return Served(path, cuda.assembled, cuda.runs, _described(values), notes, values, cuda)
+    if on_cuda:
+        indices = optimize.indices(proto.graph, original.graph)
+        numbers = {tuple(n.output): i for n, i in zip(proto.graph.node, indices, strict=True)}
+        cuda = serve_on_cuda(assembled, model, options, settings, numbers)
+        notes, limit = (*cuda.unknown, *notes), settings.run.arena.limit
+        inputs = _described(values)
+        return Served(path, cuda.assembled, cuda.runs, inputs, notes, values, cuda, limit)
     runs = simulate([assembled.execution] * settings.runs, settings.run, assembled.setup)
     notes = (*_kernels(model, strict=options.strict), *notes)
     return Served(path, assembled, tuple(runs), _described(values), notes, values)

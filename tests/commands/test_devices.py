@@ -135,7 +135,7 @@ def test_a_run_that_does_not_fit_is_told_in_the_table(
             ["--device", "T4", "--headroom", "2G"],
             "headroom: '2G' is not a size such as 2GiB, 500MB or 1048576",
         ),
-        (["--device", "T4", "--target", "cpu"], "device T4: a GPU goes with target cuda only"),
+        (["--device", "T4", "--target", "cpu"], "device T4: a GPU does not go with target cpu"),
     ],
 )
 def test_a_mistake_with_a_gpu_is_one_line(

@@ -108,12 +108,19 @@ def _without_lost_inputs(model: onnx.ModelProto, original: onnx.ModelProto) -> o
 def in_order(graph: onnx.GraphProto, original: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The nodes in the order in which ONNX Runtime runs them.
 
-    It orders them by their dependencies and their indices in its own graph: nodes of the file
-    are counted as they stand there (constants are none). Nodes that an optimization makes come
-    after them, as they are made: while it goes through the nodes before in the order in which
-    they would run. Those that bring a blocked layout back are made last, in an order that
-    changes from one process to the next (``NchwcTransformerImpl::Finalize`` goes through a
-    hash table of pointers): here they come in the order of what they turn.
+    It orders them by their dependencies and their indices in its own graph.
+    """
+    return [graph.node[at] for at in execution_order(_ordered(graph, indices(graph, original)))]
+
+
+def indices(graph: onnx.GraphProto, original: onnx.GraphProto) -> list[int]:
+    """The index of each node in ONNX Runtime's own graph.
+
+    Nodes of the file are counted as they stand there (constants are none). Nodes that an
+    optimization makes come after them, as they are made: while it goes through the nodes before
+    in the order in which they would run. Those that bring a blocked layout back are made last,
+    in an order that changes from one process to the next (``NchwcTransformerImpl::Finalize``
+    goes through a hash table of pointers): here they come in the order of what they turn.
     """
     counted = [node for node in original.node if node.op_type != "Constant"]
     same = {_result(node): at for at, node in enumerate(counted)}
@@ -125,13 +132,12 @@ def in_order(graph: onnx.GraphProto, original: onnx.GraphProto) -> list[onnx.Nod
     ]
     rank = {at: place for place, at in enumerate(execution_order(_ordered(graph, earlier)))}
     later = len(graph.node)
-    indices = [
+    return [
         len(counted) + rank[position] + (later if node.op_type == "ReorderOutput" else 0)
         if at is None
         else at
         for position, (node, at) in enumerate(_each(graph, kept))
     ]
-    return [graph.node[at] for at in execution_order(_ordered(graph, indices))]
 
 
 def _kept(
