@@ -76,7 +76,8 @@ class Call:
 
     ``scratch`` are blocks that are alive together until the kernel ends: the first
     ``before`` of them are taken before the outputs. ``passing`` are blocks that are given back
-    before the next one is taken, each with the number of blocks that were taken before.
+    before the next one is taken, each with the number of blocks that were taken before. With
+    ``is_reserved`` all of them lie outside of the arena's regions.
 
     ``inner`` are the executions of its bodies in turn. A body's outputs are placed as
     ``results`` says, by position in the body: the position of the node's output that it is
@@ -92,6 +93,7 @@ class Call:
     results: tuple[int | None, ...] = ()
     kept: frozenset[int] = frozenset()
     early: frozenset[str] = frozenset()
+    is_reserved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

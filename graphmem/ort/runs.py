@@ -101,7 +101,8 @@ class Run:
 class Setup:
     """What a session takes before its first run; bytes.
 
-    ``in_region``: it is allocated, not reserved. ``is_freed``: it is given back at once.
+    ``in_region``: it is allocated, not reserved. ``is_freed``: it is given back at once;
+    ``is_dropped``: once all is there, before the first run.
     ``temporary`` are the bytes of another block, allocated after it and given back first.
     """
 
@@ -109,6 +110,12 @@ class Setup:
     in_region: bool = False
     is_freed: bool = False
     temporary: int = 0
+    is_dropped: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is there when the first run begins."""
+        return not (self.is_freed or self.is_dropped)
 
 
 def simulate(
@@ -127,12 +134,17 @@ def simulate(
     """
     session = _Session(settings or RunSettings())
     arena = session.arena
+    dropped = []
     for one in setup:
         chunk = (arena.alloc if one.in_region else arena.reserve)(one.nbytes)
         if one.temporary:
             arena.free(arena.alloc(one.temporary))
         if one.is_freed:
             arena.free(chunk)
+        elif one.is_dropped:
+            dropped.append(chunk)
+    for chunk in dropped:
+        arena.free(chunk)
     return [_run(session, execution, run) for run, execution in enumerate(executions)]
 
 
@@ -328,10 +340,11 @@ class _Frame:
             stages: what was alive together is noted here.
         """
         arena = self.session.arena
+        take = arena.reserve if call.is_reserved else arena.alloc
         passing = dict(call.passing)
         for nbytes in call.scratch[len(taken) : end]:
-            taken.append((nbytes, arena.alloc(nbytes)))
-            brief = [(n, arena.alloc(n)) for n in passing.get(len(taken), ())]
+            taken.append((nbytes, take(nbytes)))
+            brief = [(n, take(n)) for n in passing.get(len(taken), ())]
             stages.append([*taken, *brief])
             for _, chunk in reversed(brief):
                 arena.free(chunk)

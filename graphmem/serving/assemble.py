@@ -186,7 +186,7 @@ class _Assembler:
     def held(self) -> tuple[Held, ...]:
         """What was noted; the copy of a small weight is given back once nothing reads it."""
         return tuple(
-            replace(one, setup=replace(one.setup, is_freed=True))
+            replace(one, setup=replace(one.setup, is_dropped=True))
             if not one.packed_by and one.weight in self.dropped
             else one
             for one in self.setup
@@ -268,7 +268,7 @@ class _Assembler:
         )
         if not found.blocks:
             return None
-        return Call(scratch=found.blocks, before=found.before, passing=found.passing)
+        return Call(found.blocks, found.before, found.passing, is_reserved=found.is_reserved)
 
     def _bodies(
         self, node: onnx.NodeProto, one: plain.Node, call: GraphCall, scope: _Scope

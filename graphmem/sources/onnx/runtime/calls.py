@@ -17,12 +17,13 @@ class Scratch:
     """Blocks in bytes; the first ``before`` of them are taken before the outputs.
 
     ``passing`` are blocks that are given back before the next one is taken, each with the
-    number of blocks that were taken before.
+    number of blocks that were taken before. ``is_reserved``: they lie outside of the regions.
     """
 
     blocks: tuple[int, ...] = ()
     before: int = 0
     passing: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    is_reserved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

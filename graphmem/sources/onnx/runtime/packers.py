@@ -112,6 +112,20 @@ def _transposed(node: Node, position: int, weight: Weight) -> Packed | None:
     return Packed(weight.nbytes, in_region=True)
 
 
+def _attention(node: Node, position: int, weight: Weight) -> Packed | None:
+    """Attention packs its weight [input, hidden sizes of Q, K and V], each head alone.
+
+    Source: ``Attention<T>::PrePack`` in contrib_ops/cpu/bert/attention.cc.
+    """
+    if position != 1 or len(weight.shape) != 2:
+        return None
+    heads = int(node.attributes["num_heads"])
+    sizes = node.attributes.get("qkv_hidden_sizes") or (weight.shape[1] // 3,) * 3
+    if not all(size and size % heads == 0 for size in sizes):
+        return None
+    return Packed(sum(heads * gemm_bytes(size // heads, weight.shape[0]) for size in sizes))
+
+
 _MICROSOFT = "com.microsoft"
 FLOAT_RULES: dict[tuple[str, str], Rule] = {
     key: _of_floats(rule)
@@ -120,6 +134,7 @@ FLOAT_RULES: dict[tuple[str, str], Rule] = {
         ("", "Gemm"): _matrix,
         (_MICROSOFT, "FusedMatMul"): _matrix,
         (_MICROSOFT, "FusedGemm"): _matrix,
+        (_MICROSOFT, "Attention"): _attention,
         ("", "LSTM"): _recurrent,
         ("", "GRU"): _gru,
         ("", "ConvTranspose"): _transposed,

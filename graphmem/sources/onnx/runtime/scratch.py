@@ -10,12 +10,19 @@ from collections.abc import Mapping
 
 from graphmem.sources.onnx.model import Graph, Node
 from graphmem.sources.onnx.runtime.calls import NONE, Rule, Scratch, Shapes
+from graphmem.sources.onnx.runtime.scratch_attention import ATTENTION
 from graphmem.sources.onnx.runtime.scratch_convolutions import CONVOLUTIONS
 from graphmem.sources.onnx.runtime.scratch_elementwise import ELEMENTWISE
 from graphmem.sources.onnx.runtime.scratch_quantized import QUANTIZED
 from graphmem.sources.onnx.runtime.scratch_recurrent import RECURRENT
 
-_RULES: dict[tuple[str, str], Rule] = {**CONVOLUTIONS, **ELEMENTWISE, **QUANTIZED, **RECURRENT}
+_RULES: dict[tuple[str, str], Rule] = {
+    **ATTENTION,
+    **CONVOLUTIONS,
+    **ELEMENTWISE,
+    **QUANTIZED,
+    **RECURRENT,
+}
 
 
 def scratch(node: Node, shapes: Shapes) -> Scratch:

@@ -74,12 +74,31 @@ def _local_response(node: Node, shapes: Shapes) -> Scratch:
     return Scratch((4 * math.prod(given), 4 * channels * math.prod(given[2:])))
 
 
+def _resize(node: Node, shapes: Shapes) -> Scratch:
+    """Linear: two indices and two weights for each row and column, after the output.
+
+    With three dimensions that are resized the indices have 8 bytes.
+    Source: ``SetupUpsampleBilinear`` and ``SetupUpsampleTrilinear`` in
+    core/providers/cpu/tensor/upsamplebase.h and upsample.cc.
+    """
+    given, made = shapes.given(0), shapes.made(0)
+    if given is None or made is None or given == made or node.attributes.get("mode") != "linear":
+        return NONE
+    if len(made) in (2, 4):
+        is_last = len(made) == 4 and given[1] != made[1]  # [N, H, W, C]
+        sizes = made[1:3] if is_last else made[-2:]
+        return Scratch((16 * sum(sizes),))
+    return Scratch((24 * sum(made[-3:]),)) if len(made) in (3, 5) else NONE
+
+
 _MICROSOFT = "com.microsoft"
 ELEMENTWISE: dict[tuple[str, str], Rule] = {
     ("", "Where"): _where,
     ("", "Softmax"): _softmax,
     ("", "LogSoftmax"): _softmax,
     ("", "LRN"): _local_response,
+    ("", "Resize"): _resize,
+    ("", "Upsample"): _resize,
     (_MICROSOFT, "BiasGelu"): _biased_gelu,
     (_MICROSOFT, "FastGelu"): _biased_gelu,
     **{("", op): _variadic for op in ("Sum", "Max", "Min", "Mean")},

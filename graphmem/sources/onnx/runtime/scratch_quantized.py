@@ -9,7 +9,12 @@ import math
 
 from graphmem.sources.onnx.model import Node
 from graphmem.sources.onnx.runtime.calls import NONE, Rule, Scratch, Shapes, broadcast
-from graphmem.sources.onnx.runtime.packers_quantized import QUANTIZED_RULES, symmetric_bytes
+from graphmem.sources.onnx.runtime.packers_quantized import (
+    QUANTIZED_RULES,
+    bit_blocks,
+    packs_bits,
+    symmetric_bytes,
+)
 
 
 def _product(node: Node, shapes: Shapes) -> Scratch:
@@ -119,6 +124,19 @@ def _where(node: Node, shapes: Shapes) -> Scratch:
     return Scratch(tuple(math.prod(side) for side in sides), before=2)
 
 
+def _softmax(node: Node, shapes: Shapes) -> Scratch:
+    """Along another dimension than the last: the input turned, and the result before turning.
+
+    Source: ``QLinearSoftmax::ComputeImplOpset13`` in contrib_ops/cpu/quantization/
+    qlinear_softmax.cc.
+    """
+    given = shapes.given(0)
+    if given is None or int(node.attributes.get("opset", 13)) < 13:
+        return NONE
+    axis = int(node.attributes.get("axis", -1))
+    return NONE if axis in (-1, len(given) - 1) else Scratch((math.prod(given),) * 2)
+
+
 def _average_pool(node: Node, shapes: Shapes) -> Scratch:
     """The input in fp32.
 
@@ -138,6 +156,25 @@ def _max_pool(node: Node, shapes: Shapes) -> Scratch:
     return NONE if made is None else Scratch((8 * kernel * math.prod(made[1:-1]),))
 
 
+def _of_bits(node: Node, shapes: Shapes) -> Scratch:
+    """The left operand in bytes, with a scale and a sum for each block; or the weight in fp32.
+
+    Both are reserved. Source: ``MatMulNBits<T1>::ComputeBPacked`` and ``ComputeBUnpacked`` in
+    contrib_ops/cpu/quantization/matmul_nbits.cc; ``Q8BlkSize`` in core/mlas/lib/qnbitgemm.h.
+    """
+    given = shapes.given(0)
+    if given is None:
+        return NONE
+    columns, depth = int(node.attributes["N"]), int(node.attributes["K"])
+    if not packs_bits(node, shapes.constants) or not _is_packed(node, shapes, 1):
+        return Scratch((4 * columns * depth,), is_reserved=True)
+    if node.attributes.get("accuracy_level", 0) != 4:
+        return NONE
+    block = int(node.attributes["block_size"])
+    each = block + 4 + 4  # bytes, scale and sum
+    return Scratch((math.prod(given[:-1]) * bit_blocks(node) * each + 63,), is_reserved=True)
+
+
 _MICROSOFT = "com.microsoft"
 QUANTIZED: dict[tuple[str, str], Rule] = {
     ("", "QLinearMatMul"): _product,
@@ -146,7 +183,9 @@ QUANTIZED: dict[tuple[str, str], Rule] = {
     (_MICROSOFT, "QLinearConv"): _convolution,
     (_MICROSOFT, "QGemm"): _gemm,
     (_MICROSOFT, "DynamicQuantizeMatMul"): _quantized_first,
+    (_MICROSOFT, "QLinearSoftmax"): _softmax,
     (_MICROSOFT, "QLinearWhere"): _where,
     (_MICROSOFT, "QLinearAveragePool"): _average_pool,
     (_MICROSOFT, "NhwcMaxPool"): _max_pool,
+    (_MICROSOFT, "MatMulNBits"): _of_bits,
 }
