@@ -129,7 +129,8 @@ class Loop:
             self.output = self._forward()
 
     def _forward(self) -> Any:
-        return (self.compiled or self.model)(*self.args, **self.kwargs)
+        run = self.model if self.compiled is None else self.compiled
+        return run(*self.args, **self.kwargs)
 
     def _loss_of(self, output: Any) -> Tensor:
         value = self.loss(output) if self.loss is not None else default_loss(output)
