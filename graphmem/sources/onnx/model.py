@@ -138,6 +138,12 @@ class Graph:
         ends = {v.name: v.type for v in (*self.inputs, *self.outputs) if v.type is not None}
         return {**self.types, **ends}
 
+    def read(self) -> frozenset[str]:
+        """The names of values that a node or a body reads, and of its outputs."""
+        names = {name for node in self.nodes for name in node.inputs}
+        names.update(n for node in self.nodes for _, b in node.bodies() for n in b.captured())
+        return frozenset(names.union(value.name for value in self.outputs))
+
     def captured(self) -> tuple[str, ...]:
         """The names that it reads of the graphs around it, each once."""
         known = {value.name for value in self.inputs} | set(self.weights)

@@ -207,6 +207,14 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
+class _Known(NamedTuple):
+    """What a graph says of its values, by name: those stored, stated types, those read."""
+
+    weights: Mapping[str, Weight]
+    types: Mapping[str, ValueType]
+    read: frozenset[str]
+
+
 class _Builder:
     def __init__(self, path: str, weights: bool, missing: Missing) -> None:
         self._path = path
@@ -225,9 +233,9 @@ class _Builder:
         names = UniqueNames()
         for name in [*(v.name for v in graph.inputs), *captured]:
             values[name] = made.placeholder(names.of(identifier(name)))
-        types = graph.known_types()
+        known = _Known(weights, graph.known_types(), graph.read())
         for node in graph.nodes:
-            self._add(tree, made, node, values, weights, types)
+            self._add(tree, made, node, values, known)
         outputs = [
             values[v.name] if v.name in values else self._attribute(tree, made, weights[v.name])
             for v in graph.outputs
@@ -242,9 +250,9 @@ class _Builder:
         made: fx.Graph,
         node: Node,
         values: dict[str, fx.Node],
-        weights: Mapping[str, Weight],
-        types: Mapping[str, ValueType],
+        known: _Known,
     ) -> None:
+        weights = known.weights
         registered = _rule_of(node) or self._missing(node)
         if registered is None:
             raise ModelLoadError(
@@ -256,7 +264,8 @@ class _Builder:
         captured = {name: body.captured() for name, body in node.bodies()}
         free = {n: tuple(c for c in names if c not in weights) for n, names in captured.items()}
         bodies = {name: (self.module(body, weights), free[name]) for name, body in node.bodies()}
-        module = OnnxNode(Call(node, {}, own, types), registered, held, bodies)
+        unread = frozenset(p for p, n in enumerate(node.outputs) if n not in known.read)
+        module = OnnxNode(Call(node, {}, own, known.types, unread), registered, held, bodies)
         path = tree.add(node.name, module)
         names = [n for p, n in enumerate(node.inputs) if n and p not in own]
         names += [n for names_ in free.values() for n in names_]

@@ -26,13 +26,15 @@ class Call:
     """A node as a rule sees it; ``bodies`` are callable, outer values are bound already.
 
     ``weights`` are its inputs that are weights, by position; ``types`` are those that the file
-    states, by the name of the value; ``training`` is the mode of its module.
+    states, by the name of the value; ``unread`` are the positions of outputs that nothing
+    reads; ``training`` is the mode of its module.
     """
 
     node: Node
     bodies: Mapping[str, Body] = field(default_factory=dict)
     weights: Mapping[int, Weight] = field(default_factory=dict)
     types: Mapping[str, ValueType] = field(default_factory=dict)
+    unread: frozenset[int] = frozenset()
     training: bool = False
 
     @property

@@ -194,6 +194,35 @@ def test_dropout_told_not_to_never_drops() -> None:
     assert torch.equal(module.train()(x), x)
 
 
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
+def test_a_mask_of_dropout_that_nothing_reads_takes_no_memory(ratio: float) -> None:
+    weights = {"ratio": np.float32(ratio), "training": np.bool_(True)}
+    named = _dropout_between(weights, "y1")
+    plain = _dropout_between(weights, "")
+    x = torch.randn(1 << 20)
+    for target in ("cpu", "cuda"):
+        peaks = [
+            graphmem.analyze(m, (x,), mode="training", target=target).peak.requested_bytes
+            for m in (named, plain)
+        ]
+        assert abs(peaks[0] - peaks[1]) <= 1  # one boolean, seen as a mask
+
+
+def _dropout_between(weights: dict[str, Any], mask: str) -> Any:
+    """Add a weight, Dropout, Sigmoid; nothing reads the mask, which may have a name."""
+    nodes = [
+        helper.make_node("Add", ["x", "w"], ["a"]),
+        helper.make_node("Dropout", ["a", *weights], ["b", mask] if mask else ["b"]),
+        helper.make_node("Sigmoid", ["b"], ["y"]),
+    ]
+    stored = {**weights, "w": np.ones(1 << 20, np.float32)}
+    held = [numpy_helper.from_array(np.asarray(w), n) for n, w in stored.items()]
+    value = helper.make_empty_tensor_value_info
+    graph = helper.make_graph(nodes, "g", [value("x")], [value("y")], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    return build_module(as_model(model, "m.onnx"), weights=True)
+
+
 def test_a_recurrent_layer_is_torchs_own() -> None:
     torch.manual_seed(0)
     layer = torch.nn.LSTM(3, 4)

@@ -170,7 +170,10 @@ def _dropout(call: Call, x: Tensor, ratio: float, *, drops: bool) -> Any:
     """The output, and which elements were kept: as booleans since opset 10, before as numbers."""
     if call.outputs == 1:
         return F.dropout(x, ratio) if drops else x
-    if drops:
+    if 1 in call.unread:  # exporters name it nevertheless
+        nothing = torch.ones((), dtype=torch.bool, device=x.device).expand(x.shape)
+        y, mask = F.dropout(x, ratio) if drops else x, nothing
+    elif drops:
         y, mask = torch.native_dropout(x, ratio, True)
     else:
         y, mask = x, torch.ones_like(x, dtype=torch.bool)
