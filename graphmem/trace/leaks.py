@@ -23,6 +23,9 @@ from graphmem.schedule import Growth, Schedule
 from graphmem.trace.ledger import Ledger
 from graphmem.trace.recorder import Recorder
 
+_ENOUGH = 3
+"""The steps that tell the previous output from a list of outputs."""
+
 Named = Iterable[tuple[str, Tensor]]
 """Tensors that the user's objects hold, by their names."""
 
@@ -37,13 +40,14 @@ def with_growths(
 
     Args:
         named: looks for the tensors that the user's objects hold now.
-        once_more: runs a further step, and gives the schedule with it.
+        once_more: runs a further step, and gives the schedule with it; called where there are
+            fewer than three.
     """
     left = growth.left_behind(schedule)
     if not left and not growth.crosses_steps(schedule):
         return replace(schedule, growths=growth.caches(schedule))
     holders = list(_holders(ledger, named()))
-    longer = _longer(once_more)
+    longer = _longer(once_more) if schedule.steps < _ENOUGH else None
     if longer is not None:
         still = growth.left_behind(longer)
         left = {key: ids for key, ids in left.items() if key in still}

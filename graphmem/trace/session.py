@@ -38,6 +38,7 @@ from graphmem.trace.recorder import Recorder
 from graphmem.trace.rng import states_recorded
 from graphmem.trace.saved import saved_tensors
 from graphmem.trace.scaler import Scalers
+from graphmem.trace.storages import cloned_as_tensors
 
 
 class Session:
@@ -164,6 +165,7 @@ class Session:
                 stack.enter_context(autocast_told(self.recorder))
             stack.enter_context(values.asked_for(self.recorder))
             stack.enter_context(states_recorded(self.recorder))
+            stack.enter_context(cloned_as_tensors(self.recorder))
             stack.enter_context(self.recorder)
             self.recorder.calibrate()
             stack.enter_context(saved_tensors(self.recorder))

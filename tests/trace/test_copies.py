@@ -146,6 +146,21 @@ def test_clones_that_the_first_step_makes() -> None:
     assert found.source == line(step, "clone()")
 
 
+def test_a_model_that_the_first_step_copies() -> None:
+    trained = Trained()
+    kept: list[nn.Module] = []
+
+    def step() -> None:
+        if not kept:
+            kept.append(copy.deepcopy(trained.model))
+        trained.step()
+
+    (found,) = copies(step)
+    assert (found.bytes, found.tensors) == (PARAMETERS + BUFFERS, 9)
+    assert found.source == line(step, "deepcopy")
+    assert "clone" not in vars(torch.UntypedStorage)  # as it was
+
+
 def test_a_snapshot_of_every_step_is_a_growth_and_a_copy() -> None:
     trained = Trained()
     history: list[dict[str, Tensor]] = []
@@ -156,7 +171,7 @@ def test_a_snapshot_of_every_step_is_a_growth_and_a_copy() -> None:
 
     report = graphmem.record(step, target="cpu")
     (found,) = report.copies
-    # named_parameters gives parameters, whose clones have a graph, but no tensor behind them.
+    # The clones have a graph, but nothing that it saved.
     assert (found.bytes, found.times) == (2 * PARAMETERS, 2)
     (grown,) = report.growth
     assert (grown.holder, grown.bytes, grown.tensors) == ("history", PARAMETERS, 6)
