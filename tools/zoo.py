@@ -1,6 +1,7 @@
 """Analyzes every model of the libraries that people use, in training and in inference.
 
     python -m tools.zoo sweep timm torchvision --out FOLDER [--jobs 2] [--only PART] [--again KIND]
+    python -m tools.zoo sample --out FOLDER [--jobs 2] [--seed N]
     python -m tools.zoo table --out FOLDER > table.csv
     python -m tools.zoo summary --out FOLDER --write docs/zoo.md
 
@@ -25,7 +26,7 @@ from tqdm import tqdm
 
 from graphmem.options import Mode
 from tools.sweeping.case import outcome_of
-from tools.sweeping.families import FAMILIES, Family
+from tools.sweeping.families import FAMILIES, Family, drawn
 from tools.sweeping.outcome import ModeOutcome, Outcome, outcomes_in, ready_to_append
 from tools.sweeping.processes import Ended, Limits, each_in_a_process
 from tools.sweeping.summary import rows, summary
@@ -46,35 +47,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _prepare_sweep(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("families", nargs="+", choices=list(FAMILIES), metavar="FAMILY")
+def _prepare_run(parser: argparse.ArgumentParser) -> None:
+    limits = Limits()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--only", default="", help="part of the names of the cases to take")
-    parser.add_argument("--again", action="append", default=[], help="a kind of error to redo")
-    limits = Limits()
     parser.add_argument("--seconds", type=float, default=limits.seconds, help="limit of a case")
     parser.add_argument("--gib", type=float, default=limits.nbytes / 2**30, help="limit of a case")
 
 
+def _prepare_sweep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("families", nargs="+", choices=list(FAMILIES), metavar="FAMILY")
+    _prepare_run(parser)
+    parser.add_argument("--only", default="", help="part of the names of the cases to take")
+    parser.add_argument("--again", action="append", default=[], help="a kind of error to redo")
+
+
 def _sweep(arguments: argparse.Namespace) -> int:
-    limits = Limits(arguments.seconds, int(arguments.gib * 2**30))
     for name in arguments.families:
         family = FAMILIES[name]
         if not family.installed:
             print(f"{name}: {family.package} is not installed: left out", file=sys.stderr)
             continue
-        file = arguments.out / f"{name}.jsonl"
-        ready_to_append(file)
-        forget(file, set(arguments.again))
+        forget(arguments.out / f"{name}.jsonl", set(arguments.again))
         names = [case for case in family.names() if arguments.only in case]
         random.Random(0).shuffle(names)  # so that a sweep's beginning is a sample of the whole
-        sweep(family, names, file, limits, arguments.jobs)
+        _swept(family, names, arguments)
     return 0
+
+
+def _prepare_sample(parser: argparse.ArgumentParser) -> None:
+    _prepare_run(parser)
+    parser.add_argument("--seed", type=int, help="repeats a sample")
+
+
+def _sample(arguments: argparse.Namespace) -> int:
+    seed = random.SystemRandom().randrange(10**6) if arguments.seed is None else arguments.seed
+    print(f"--seed {seed}", file=sys.stderr)
+    for name, names in drawn(seed).items():
+        _swept(FAMILIES[name], names, arguments)
+    return 0
+
+
+def _swept(family: Family, names: list[str], arguments: argparse.Namespace) -> None:
+    limits = Limits(arguments.seconds, int(arguments.gib * 2**30))
+    sweep(family, names, arguments.out / f"{family.name}.jsonl", limits, arguments.jobs)
 
 
 def sweep(family: Family, names: list[str], file: Path, limits: Limits, jobs: int) -> None:
     """Run the cases that have no line in the file yet, and append theirs."""
+    ready_to_append(file)
     family.warm()
     torch.set_num_threads(1)
     done = {outcome.name for outcome in outcomes_in(file)}
@@ -106,7 +127,7 @@ def line_of(family: Family, ended: Ended) -> str:
 
 def forget(file: Path, kinds: set[str]) -> None:
     """Drop the lines of cases with an error of one of the kinds."""
-    if not kinds:
+    if not kinds or not file.exists():
         return
     kept = [
         outcome.to_line() + "\n"
@@ -153,6 +174,7 @@ COMMANDS: tuple[
     ...,
 ] = (
     ("sweep", _prepare_sweep, _sweep),
+    ("sample", _prepare_sample, _sample),
     ("table", _prepare_folder, _table),
     ("summary", _prepare_summary, _summary),
 )

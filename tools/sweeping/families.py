@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
 
 from graphmem import analyze
+from tools.sweeping import graph_networks, segmentation, transformers_models, yolo
 from tools.sweeping.case import Case, NamedCase
 
 
@@ -32,7 +34,7 @@ class Family:
     @property
     def installed(self) -> bool:
         """Whether its library is here."""
-        return importlib.util.find_spec(self.modules[0]) is not None
+        return importlib.util.find_spec(self.modules[0].split(".")[0]) is not None
 
     @property
     def version(self) -> str:
@@ -76,5 +78,44 @@ FAMILIES: dict[str, Family] = {
             lambda name: NamedCase(f"torchvision:{name}"),
             1.0,
         ),
+        Family(
+            "transformers",
+            "transformers",
+            ("transformers", "transformers.models.auto.modeling_auto", "transformers.generation"),
+            transformers_models.names,
+            transformers_models.TransformersCase,
+            0.95,
+        ),
+        Family(
+            "segmentation",
+            "segmentation-models-pytorch",
+            ("segmentation_models_pytorch",),
+            segmentation.names,
+            segmentation.case,
+            0.9,
+        ),
+        Family("yolo", "ultralytics", ("ultralytics.nn.tasks",), yolo.names, yolo.case, 0.9),
+        Family(
+            "graphs",
+            "torch-geometric",
+            ("torch_geometric.nn",),
+            graph_networks.names,
+            graph_networks.case,
+            0.9,
+        ),
     )
 }
+
+
+SAMPLE = {"timm": 40, "torchvision": 8, "transformers": 12}
+"""How many models of each family are drawn of a sample of 60."""
+
+
+def drawn(seed: int) -> dict[str, list[str]]:
+    """A random sample of 60 models, or fewer where not all of their libraries are installed."""
+    draw = random.Random(seed)
+    return {
+        name: draw.sample(FAMILIES[name].names(), count)
+        for name, count in SAMPLE.items()
+        if FAMILIES[name].installed
+    }

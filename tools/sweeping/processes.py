@@ -12,9 +12,11 @@ The server must not have started threads: what it imports may, what it runs may 
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -124,9 +126,11 @@ def _started(case: str, work: Callable[[str], str]) -> _Running:
 
 def _run(case: str, work: Callable[[str], str], sender: Connection) -> None:
     """In the case's own process: what libraries print goes nowhere."""
+    faulthandler.disable()
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
+    sys.stdout = sys.stderr = os.fdopen(nowhere, "w")
     sender.send(work(case))
     sender.close()
     os._exit(0)
