@@ -61,6 +61,12 @@ def peak_of(schedule: Schedule, options: Options) -> Peak:
     return _Summary(schedule, options).peak()
 
 
+def peak_and_fits(schedule: Schedule, options: Options) -> tuple[Peak, Fits]:
+    """The worst moment of a schedule, and where it fits: a report's, without the rest of it."""
+    summary = _Summary(schedule, options)
+    return summary.peak(), summary.fits()
+
+
 _PER_PARAMETER = (Category.GRADIENTS, Category.OPTIMIZER_STATES)
 
 

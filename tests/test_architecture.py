@@ -52,7 +52,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "serving": _DATA | {"ort", "sources", "targets", "trace"},
     "analysis": _DATA | {"compiled", "sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},
-    "commands": _DATA | _TORCH | {"render", "snapshots", "ort"},
+    "sweep": _DATA | {"sources", "trace", "analysis", "instantiate"},
+    "commands": _DATA | _TORCH | {"render", "snapshots", "ort", "sweep"},
     "cli": frozenset({"commands"}),
     "__main__": frozenset({"cli"}),
 }

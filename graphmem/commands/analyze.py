@@ -73,9 +73,10 @@ class Analyze:
             return _analyzed(subject, options, arguments)
         except ValueNeededError:
             # A value that the constructor computes, such as a table of positions.
-            if subject.rebuild_really is None or not _affordable(subject):
+            really = subject.with_values()
+            if really is None:
                 raise
-            return _analyzed(subject.rebuild_really(), options, arguments)
+            return _analyzed(really, options, arguments)
 
 
 def _analyzed(
@@ -92,15 +93,6 @@ def _analyzed(
         name=subject.name,
         timeline=arguments.timeline,
     )
-
-
-def _affordable(subject: LoadedSubject) -> bool:
-    """Whether this machine has the memory to build the model with values."""
-    import os
-
-    tensors = (*subject.model.parameters(), *subject.model.buffers())
-    needed = sum(t.numel() * t.element_size() for t in tensors)
-    return needed < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _rendered(

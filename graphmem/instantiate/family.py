@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
+from graphmem.errors import GraphmemError
 from graphmem.instantiate.polynomials import DiffersError, TooFewError
 from graphmem.instantiate.template import Recorded, Template
 from graphmem.schedule import Schedule
@@ -24,7 +25,7 @@ class Family:
     """A run at several sizes.
 
     Args:
-        trace: runs it at one; its errors are the family's.
+        trace: runs it at one; its errors are those of the size.
         sizes: those that will be asked for; others can be, and are traced.
     """
 
@@ -33,6 +34,7 @@ class Family:
         self._sizes = sorted(set(sizes))
         self._traced: dict[int, Recorded] = {}
         self._templates: dict[int, Template] = {}
+        self._failed: dict[int, GraphmemError] = {}
         self._is_covered = False
 
     @property
@@ -60,8 +62,14 @@ class Family:
         return self._record(size).schedule
 
     def _record(self, size: int) -> Recorded:
+        if size in self._failed:
+            raise self._failed[size]
         if size not in self._traced:
-            self._traced[size] = self._trace(size)
+            try:
+                self._traced[size] = self._trace(size)
+            except GraphmemError as error:
+                self._failed[size] = error
+                raise
         return self._traced[size]
 
     def _cover(self, sizes: Sequence[int], *, peel: bool) -> None:
@@ -97,7 +105,7 @@ class Family:
         except TooFewError:
             fourth = self._between(at, sizes)
             return None if fourth is None else self._template(fourth, sizes)
-        except DiffersError:
+        except (DiffersError, GraphmemError):  # one size may fail where others do not
             return None
 
     def _between(self, at: tuple[int, ...], sizes: Sequence[int]) -> tuple[int, ...] | None:

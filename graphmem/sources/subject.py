@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,15 @@ class LoadedSubject:
     kwargs: dict[str, Any]
     real: bool
     rebuild_really: Callable[[], LoadedSubject] | None = None
+
+    def with_values(self) -> LoadedSubject | None:
+        """The same, built with values; None if it is, or if this machine lacks the memory."""
+        if self.rebuild_really is None:
+            return None
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        needed = sum(t.numel() * t.element_size() for t in tensors)
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return self.rebuild_really() if needed < free else None
 
 
 def load_subject(text: str, request: InputRequest) -> LoadedSubject:

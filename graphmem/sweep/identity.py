@@ -1,0 +1,145 @@
+"""What an answer depends on, so that a kept one is given again only where nothing changed.
+
+1. *The case and the setting*, known beforehand: the subject's text, sizes and options; the
+   versions of Python and torch, graphmem's own source files, and the variables of the
+   environment that choose kernels. They make the key.
+2. *The content*, known afterwards: every file of the user's own that the process had imported
+   or opened when the answer was there (the model's code and what it imports, a configuration,
+   an .onnx), and the versions of the packages it had imported. They are kept beside the answer
+   and looked at again.
+
+Not covered: files that compiled code opens, what comes over the network, and a factory that
+asks for the time or draws random numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import graphmem
+from graphmem.sweep.cases import Case
+
+_VARIABLES = ("CUBLAS", "CUDNN", "NVIDIA_TF32", "PYTORCH", "TORCH")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The SHA-256 of files, and the versions of packages, in the order of their names."""
+
+    files: tuple[tuple[str, str], ...]
+    packages: tuple[tuple[str, str], ...]
+
+    def still_holds(self) -> bool:
+        """Whether all files and packages are as they were."""
+        return all(_digest(path) == digest for path, digest in self.files) and all(
+            _version(name) == version for name, version in self.packages
+        )
+
+
+def key(case: Case) -> str:
+    """The name of a case's answer."""
+    known = {
+        "case": case.to_dict(),
+        "folder": str(Path.cwd()),  # a subject's path may be relative to it
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "cudnn": [_version(f"nvidia-cudnn-cu{n}") for n in (12, 13)],
+        "graphmem": _own_digest(),
+        "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(_VARIABLES)},
+    }
+    text = json.dumps(known, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _own_digest() -> str:
+    """Of graphmem's own files."""
+    root = Path(graphmem.__file__).parent
+    found = hashlib.sha256()
+    for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".csv")):
+        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _digest(path: str) -> str | None:
+    """Of a file; None where there is none."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+# -- in the process that analyzes
+
+_recording: list[set[str]] = []
+_hooked = False
+
+
+@contextmanager
+def opened() -> Iterator[set[str]]:
+    """The files that this process opens inside."""
+    global _hooked
+    if not _hooked:
+        sys.addaudithook(_noticed)  # it can't be taken away again
+        _hooked = True
+    files: set[str] = set()
+    _recording.append(files)
+    try:
+        yield files
+    finally:
+        _recording.remove(files)
+
+
+def _noticed(event: str, args: tuple[Any, ...]) -> None:
+    if event == "open" and _recording and isinstance(args[0], str | os.PathLike):
+        for files in _recording:
+            files.add(str(os.fspath(args[0])))
+
+
+def manifest(files: set[str]) -> Manifest:
+    """What the process has imported and opened of the user's own; packages by version."""
+    loaded = [(name, getattr(m, "__file__", None)) for name, m in list(sys.modules.items())]
+    own = {str(Path(file).absolute()) for file in (*(f for _, f in loaded if f), *files)}
+    digests = {path: _digest(path) for path in sorted(own) if _is_own(path)}
+    packages = {name.partition(".")[0] for name, _ in loaded}
+    versions = {name: _version(name) for name in sorted(packages)}
+    return Manifest(
+        tuple((path, digest) for path, digest in digests.items() if digest is not None),
+        tuple((name, version) for name, version in versions.items() if version is not None),
+    )
+
+
+def _is_own(path: str) -> bool:
+    """Whether a file is the user's: of no package, nor of Python, graphmem or the system."""
+    return not path.startswith(_foreign()) and not path.endswith(".pyc")
+
+
+@cache
+def _foreign() -> tuple[str, ...]:
+    folders = {str(Path(graphmem.__file__).parent), "/proc", "/sys", "/dev", "/usr", "/etc"}
+    folders.update(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
+    folders.update(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))
+    folders.update(site.getsitepackages())
+    folders.update(path for path in sys.path if path.endswith("site-packages"))
+    return tuple(f"{Path(folder).absolute()}{os.sep}" for folder in folders)
