@@ -215,8 +215,8 @@ def record(
     run come back as meta tensors.
 
     Args:
-        step: called without arguments, ``steps`` times, and once more where what it leaves in
-            memory looks like a leak (see ``report.growth``).
+        step: called without arguments, ``steps`` times. Where what two steps leave in memory
+            looks like a leak it is called once more, to be sure (see ``report.growth``).
         steps: how many times.
         target: as for ``analyze``.
         strict: refuse what would have to be assumed.

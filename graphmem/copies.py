@@ -95,11 +95,13 @@ def _originals(schedule: Schedule, named: Sequence[Storage]) -> Iterator[_Origin
 
 def _modules(schedule: Schedule, named: Sequence[Storage]) -> Iterator[Copy]:
     trained = _trained(schedule)
+    parameters = [s for s in named if s.category is Category.PARAMETERS]
+    if all(s.module in trained for s in parameters):
+        return
     below: dict[str, list[Storage]] = defaultdict(list)
-    for storage in named:
-        if storage.category is Category.PARAMETERS:
-            for prefix in _prefixes(_name(storage)):
-                below[prefix].append(storage)
+    for storage in parameters:
+        for prefix in _prefixes(_name(storage)):
+            below[prefix].append(storage)
     reached = {p: sum(s.module in trained for s in own) for p, own in below.items()}
     most = max(reached.values(), default=0)
     written = {i for op in schedule.operations for i in op.writes}
@@ -168,7 +170,8 @@ def _made(
     for storage in live:
         if storage.born != BEFORE and storage.category not in _OWN:
             groups[storage.op, storage.source].append(storage)
-    for group in groups.values():
+    least = min(len(original.shapes) for original in originals)
+    for group in (group for group in groups.values() if len(group) >= least):
         made_of = {storage: _made_of(schedule, storage) for storage in group}
         own = [storage for storage in group if made_of[storage] is not Category.BUFFERS]
         for of in (Category.PARAMETERS, Category.GRADIENTS):
