@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto
 
 from graphmem.errors import UnsupportedOpError
-from graphmem.options import Options
+from graphmem.options import Mode, Options
 from graphmem.serving.on_cuda import OnCuda, Shortage
 from graphmem.serving.session import Served, serve
 from graphmem.serving.settings import Provider, ServeSettings, with_options
@@ -32,7 +32,7 @@ def served(
     onnx.save(model, path)
     settings = with_options(ServeSettings(provider=Provider.CUDA), options)
     request = InputRequest(inputs=(f"x={shape}",))
-    return serve(str(path), request, of or Options(mode="inference"), settings)
+    return serve(str(path), request, of or Options(mode=Mode.INFERENCE), settings)
 
 
 def cuda(session: Served) -> OnCuda:
@@ -116,7 +116,7 @@ def test_the_order_of_weights_is_stated_with_what_it_changes(tmp_path: Path) -> 
 
 
 def test_what_is_not_known_fails_where_it_must_not(tmp_path: Path) -> None:
-    strict = Options(mode="inference", strict=True)
+    strict = Options(mode=Mode.INFERENCE, strict=True)
     with pytest.raises(UnsupportedOpError, match="the order in which ONNX Runtime takes weights"):
         served(tmp_path, perceptron(), "1000x256", of=strict)
 
@@ -132,7 +132,7 @@ def test_a_convolution_has_the_workspace_that_cudnn_asks_for(tmp_path: Path) -> 
 
 
 def test_a_gpu_without_room_is_said_to_be_full(tmp_path: Path) -> None:
-    named = Options(mode="inference", device="T4")
+    named = Options(mode=Mode.INFERENCE, device="T4")
     session = served(tmp_path, perceptron(), "4000000x256", of=named)
     # each result has 4,096,000,000 B: five of them, in regions, on a T4 of 15.8 GB
     full = cuda(session).full
