@@ -20,6 +20,7 @@ from graphmem.report import Report
 from graphmem.schedule import Schedule
 from graphmem.summary import summarize
 from graphmem.trace.inputs import Call, as_call, info
+from graphmem.trace.lazy import materialized
 from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.reach import reachable
 from graphmem.trace.run import parameter_names, trace_callable, trace_model
@@ -144,23 +145,24 @@ def traced_call(
     timeline: bool = False,
 ) -> tuple[Report, Schedule]:
     """As ``analyze``, of resolved options and a call ``(args, kwargs)``; and the schedule."""
-    parameters = list(model.parameters())
-    counts = (
-        sum(p.numel() for p in parameters),
-        sum(p.numel() for p in parameters if p.requires_grad),
-    )
-    trace = trace_model(model, call, options, loss, optimizer)
-    subject = _report.Subject(
-        kind, name or type(model).__name__, *counts, info(trace.call, parameter_names(model))
-    )
-    report = summarize(
-        trace.schedule, subject, options, options.to_dict(), torch_version(), timeline
-    )
-    if options.compile:
-        ran = trace_model(model, call, options, loss, optimizer, compiled=True)
-        compiled = compiled_run(ran.schedule, trace.schedule, ran.compiled, options)
-        report = replace(report, compiled=compiled)
-    return report, trace.schedule
+    with materialized(model, call):
+        parameters = list(model.parameters())
+        counts = (
+            sum(p.numel() for p in parameters),
+            sum(p.numel() for p in parameters if p.requires_grad),
+        )
+        trace = trace_model(model, call, options, loss, optimizer)
+        subject = _report.Subject(
+            kind, name or type(model).__name__, *counts, info(trace.call, parameter_names(model))
+        )
+        report = summarize(
+            trace.schedule, subject, options, options.to_dict(), torch_version(), timeline
+        )
+        if options.compile:
+            ran = trace_model(model, call, options, loss, optimizer, compiled=True)
+            compiled = compiled_run(ran.schedule, trace.schedule, ran.compiled, options)
+            report = replace(report, compiled=compiled)
+        return report, trace.schedule
 
 
 def graph(

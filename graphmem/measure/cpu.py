@@ -102,7 +102,7 @@ def verify_call(
 def _copy(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise UsageError(
             f"verify runs on a copy of the model, and it can't be copied: {one_line(error)}"
         ) from error

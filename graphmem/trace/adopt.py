@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 from graphmem.sources.onnx.values import is_constant
 from graphmem.trace import known
@@ -62,6 +63,8 @@ class StandIns:
         self._keep.clear()
 
     def _make(self, tensor: Tensor) -> Tensor:
+        if is_lazy(tensor):
+            return _uninitialized(tensor)
         with torch.no_grad():
             data = self._data(tensor)
         if isinstance(tensor, nn.Parameter):
@@ -111,6 +114,15 @@ def _has_data(tensor: Tensor) -> bool:
     return tensor.device.type != "cpu" or known.is_real(tensor)
 
 
+def _uninitialized(tensor: Tensor) -> Tensor:
+    """Another parameter or buffer of a lazy module, without a size."""
+    options: Any = {"requires_grad": tensor.requires_grad, "dtype": tensor.dtype}
+    is_parameter = isinstance(tensor, UninitializedParameter)
+    kind: Any = UninitializedParameter if is_parameter else UninitializedBuffer
+    made: Tensor = kind(**options)
+    return made
+
+
 def _copy_hooks(original: Tensor, made: Tensor) -> None:
     """The user's hooks on a parameter run in the trace too."""
     for hook in (getattr(original, "_backward_hooks", None) or {}).values():
@@ -125,6 +137,8 @@ class Adoption:
     def __init__(self, stand_ins: StandIns) -> None:
         self.stand_ins = stand_ins
         self._modules: dict[int, tuple[nn.Module, dict[str, Any]]] = {}
+        self._classes: dict[int, type[nn.Module]] = {}
+        self._in_scripts: list[tuple[Any, str, Tensor]] = []
         self._others: list[tuple[Any, dict[str, Any]]] = []
 
     def module(self, root: nn.Module) -> None:
@@ -132,15 +146,22 @@ class Adoption:
         modules = [m for m in root.modules() if id(m) not in self._modules]
         for module in modules:
             self._modules[id(module)] = (module, _snapshot(vars(module)))
+            self._classes[id(module)] = type(module)
         for module in modules:
-            for name, tensor in module._parameters.items():
-                if tensor is not None:
-                    module._parameters[name] = self.stand_ins.of(tensor)  # type: ignore[assignment]
-            for name, buffer in module._buffers.items():
-                if buffer is not None:
-                    module._buffers[name] = self.stand_ins.of(buffer)
+            for held in (module._parameters, module._buffers):
+                self._held(held)
         for module in modules:
             self._attributes(module)
+
+    def _held(self, held: Any) -> None:
+        """Exchange a module's own tensors; TorchScript keeps them where no snapshot reaches."""
+        is_script = not isinstance(held, dict)
+        for name, tensor in list(held.items()):
+            if tensor is None:
+                continue
+            held[name] = self.stand_ins.of(tensor)
+            if is_script:
+                self._in_scripts.append((held, name, tensor))
 
     def _attributes(self, module: nn.Module) -> None:
         """Tensors that a module holds elsewhere, such as ``nn.LSTM._flat_weights``."""
@@ -183,7 +204,11 @@ class Adoption:
 
     def restore(self) -> None:
         """Put every attribute of every module, optimizer and scaler back as it was."""
-        for module, saved in self._modules.values():
+        for held, name, tensor in self._in_scripts:
+            held[name] = tensor
+        for key, (module, saved) in self._modules.items():
+            if type(module) is not self._classes[key]:  # a lazy module becomes another
+                module.__class__ = self._classes[key]
             _put_back(vars(module), saved)
         for other, saved in self._others:
             _put_back(vars(other), saved)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torch import Tensor, UntypedStorage
+from torch.nn.parameter import is_lazy
 
 from graphmem.schedule import (
     BEFORE,
@@ -140,7 +141,7 @@ class Ledger:
         entry = Entry(
             id=len(self.entries),
             nbytes=storage.nbytes(),
-            shape=tuple(tensor.shape),
+            shape=() if is_lazy(tensor) else tuple(tensor.shape),
             dtype=str(tensor.dtype).removeprefix("torch."),
             op=op,
             module=module,

@@ -23,6 +23,11 @@ _SECRET_VIEWS = frozenset(
 # Operators that set a tensor's storage and touch no data.
 _STORAGE_SETTERS = frozenset({"aten::set_", "aten::set_data"})
 
+_VIEWS = _SECRET_VIEWS | _STORAGE_SETTERS
+
+# In-place views whose new size may need memory.
+_RESIZES = frozenset({"aten::resize_", "aten::resize_as_", "aten::_resize_output_"})
+
 _UNINITIALISED = frozenset(
     {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"}
     | {"aten::new_empty_strided", "aten::empty_permuted", "aten::_efficientzerotensor"}
@@ -102,7 +107,7 @@ def _read(func: OpOverload) -> Operator:
     tags = func.tags
     return Operator(
         name=str(func).removesuffix(".default"),
-        is_view=func.is_view or schema.name in _SECRET_VIEWS or schema.name in _STORAGE_SETTERS,
+        is_view=func.is_view or schema.name in _VIEWS or _only_relabels(func),
         written=tuple(position for position, _ in written),
         returns_written=tuple(_returned_argument(r, written) for r in schema.returns),
         is_composite=_is_composite(func),
@@ -111,6 +116,11 @@ def _read(func: OpOverload) -> Operator:
         is_uninitialised=schema.name in _UNINITIALISED,
         is_bookkeeping=func.namespace in _BOOKKEEPING,
     )
+
+
+def _only_relabels(func: OpOverload) -> bool:
+    """Whether an operator changes a tensor's size and stride in place, as ``transpose_`` does."""
+    return torch.Tag.inplace_view in func.tags and func._schema.name not in _RESIZES
 
 
 def _returned_argument(returned: Any, written: list[tuple[int, Any]]) -> int | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -87,7 +88,7 @@ class Session:
         for module in _as_moved(root, set()):
             path = self.modules.path(module)
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-                if tensor is None:
+                if tensor is None or is_lazy(tensor):
                     continue
                 full = name if path == TOP_LEVEL else f"{path}.{name}"
                 entry = self.recorder.adopt(tensor, category_of(tensor), path, full)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import graph
+from torch.nn.parameter import is_lazy
 
 import graphmem
 
@@ -53,6 +55,9 @@ def snapshot(model: Stateful) -> dict[str, Any]:
             nn.Module.__call__,
             vars(Tensor).get("item"),
             vars(Tensor).get("tolist"),
+            vars(Tensor).get("__float__"),
+            vars(Tensor).get("__bool__"),
+            (math.isnan, math.isinf, math.isfinite),
             graph.disable_saved_tensors_hooks,
             torch.get_rng_state,
             torch.cuda._lazy_init,
@@ -168,3 +173,26 @@ def test_a_second_analysis_gives_the_same_bytes() -> None:
     first, second = (graphmem.analyze(model, torch.randn(4, 8)).to_dict() for _ in range(2))
 
     assert first == second
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_torchscript_module_keeps_its_weights() -> None:
+    model = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    graphmem.analyze(model, torch.randn(4, 8))
+
+    after = model.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+
+
+def test_a_lazy_module_stays_lazy() -> None:
+    model = nn.Sequential(nn.LazyLinear(16), nn.LazyBatchNorm1d())
+
+    report = graphmem.analyze(model, torch.randn(4, 8), target="cpu")
+
+    assert report.subject.parameters == 8 * 16 + 16 + 2 * 16  # the linear layer and the norm
+    assert [type(layer) for layer in model] == [nn.LazyLinear, nn.LazyBatchNorm1d]
+    assert all(is_lazy(parameter) for parameter in model.parameters())
+    assert model(torch.randn(4, 8)).shape == (4, 16)  # and can still be called for real
