@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from graphmem.sources.inputs import InputSpec, spec
     from graphmem.sources.onnx.subject import from_onnx
     from graphmem.sources.onnx.user_rules import onnx_rule
+    from graphmem.sweeps import Case, cases, sweep
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Case",
     "GraphmemError",
     "InputError",
     "InputSpec",
@@ -38,11 +40,13 @@ __all__ = [
     "ValueNeededError",
     "__version__",
     "analyze",
+    "cases",
     "from_onnx",
     "graph",
     "onnx_rule",
     "record",
     "spec",
+    "sweep",
 ]
 
 # What needs torch is imported when it is first asked for.
@@ -54,6 +58,9 @@ _LAZY = {
     "from_onnx": "graphmem.sources.onnx.subject",
     "onnx_rule": "graphmem.sources.onnx.user_rules",
     "spec": "graphmem.sources.inputs",
+    "Case": "graphmem.sweeps",
+    "cases": "graphmem.sweeps",
+    "sweep": "graphmem.sweeps",
 }
 
 

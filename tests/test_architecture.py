@@ -52,8 +52,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "serving": _DATA | {"ort", "sources", "targets", "trace"},
     "analysis": _DATA | {"compiled", "sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},
-    "sweep": _DATA | {"sources", "trace", "analysis", "instantiate"},
-    "commands": _DATA | _TORCH | {"render", "snapshots", "ort", "sweep"},
+    "sweeps": _DATA | {"sources", "trace", "analysis", "instantiate"},
+    "commands": _DATA | _TORCH | {"render", "snapshots", "ort", "sweeps"},
     "cli": frozenset({"commands"}),
     "__main__": frozenset({"cli"}),
 }

@@ -10,6 +10,7 @@ from graphmem.errors import ExitCode
 
 COMMANDS = {
     "analyze": "graphmem.commands.analyze:Analyze",
+    "sweep": "graphmem.commands.sweep:Sweep",
     "verify": "graphmem.commands.verify:Verify",
     "snapshot": "graphmem.commands.snapshot:SnapshotCommand",
     "devices": "graphmem.commands.devices:Devices",

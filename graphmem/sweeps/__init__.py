@@ -1,6 +1,6 @@
 """Sweeps: many analyses at once, of one model at many sizes or of many models.
 
-- ``cases``: what is analyzed, and a grid of it;
+- ``case``: what is analyzed, and a grid of it;
 - ``chunks``: cases that are the same but for one size go together, and share their traces;
 - ``work``: what a process does with a chunk;
 - ``local``: processes of this machine, of which each may crash for itself;
@@ -10,9 +10,9 @@
 Importing it does not import torch: that is for the processes that analyze.
 """
 
-from graphmem.sweep.cases import Case, cases
-from graphmem.sweep.outcome import Answer, Outcome
-from graphmem.sweep.run import sweep
+from graphmem.sweeps.case import Case, cases
+from graphmem.sweeps.outcome import Answer, Outcome
+from graphmem.sweeps.run import sweep
 
 __all__ = ["Answer", "Case", "Outcome", "cases", "sweep"]
 """The names that other rooms use."""

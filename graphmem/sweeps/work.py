@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphmem.errors import GraphmemError, ValueNeededError, one_line
-from graphmem.sweep.cases import Case
-from graphmem.sweep.chunks import Chunk
-from graphmem.sweep.identity import Manifest, manifest, opened
-from graphmem.sweep.outcome import Answer, How, Outcome
+from graphmem.sweeps.case import Case
+from graphmem.sweeps.chunks import Chunk
+from graphmem.sweeps.identity import Manifest, manifest, opened
+from graphmem.sweeps.outcome import Answer, How, Outcome
 
 if TYPE_CHECKING:
     from graphmem.instantiate import Family, Recorded

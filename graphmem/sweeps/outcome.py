@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum, unique
 from typing import Any
 
-from graphmem.sweep.cases import Case
+from graphmem.sweeps.case import Case
 
 
 @unique

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from graphmem.sweep.cases import Case
+from graphmem.sweeps.case import Case
 
 MOST_CASES = 8
 """Cases in a chunk: a new answer about every half second of a middle-sized model."""

@@ -9,9 +9,9 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from graphmem.sweep.cases import Case
-from graphmem.sweep.identity import Manifest, key
-from graphmem.sweep.outcome import Outcome, cached
+from graphmem.sweeps.case import Case
+from graphmem.sweeps.identity import Manifest, key
+from graphmem.sweeps.outcome import Outcome, cached
 
 _LAYOUT = 1
 """Of the files; another number makes the old ones unread."""

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from graphmem.errors import UsageError, one_line
-from graphmem.sweep.cache import Cache, default_folder
-from graphmem.sweep.cases import Case
-from graphmem.sweep.chunks import Chunk, chunks
-from graphmem.sweep.local import LocalProcesses, cpu_count
-from graphmem.sweep.outcome import Outcome
-from graphmem.sweep.work import Done, run_chunk
+from graphmem.sweeps.cache import Cache, default_folder
+from graphmem.sweeps.case import Case
+from graphmem.sweeps.chunks import Chunk, chunks
+from graphmem.sweeps.local import LocalProcesses, cpu_count
+from graphmem.sweeps.outcome import Outcome
+from graphmem.sweeps.work import Done, run_chunk
 
 _DEFAULT = Path()
 

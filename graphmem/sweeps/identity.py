@@ -3,10 +3,10 @@
 1. *The case and the setting*, known beforehand: the subject's text, sizes and options; the
    versions of Python and torch, graphmem's own source files, and the variables of the
    environment that choose kernels. They make the key.
-2. *The content*, known afterwards: every file of the user's own that the process had imported
-   or opened when the answer was there (the model's code and what it imports, a configuration,
-   an .onnx), and the versions of the packages it had imported. They are kept beside the answer
-   and looked at again.
+2. *The content*, known afterwards: the versions of the packages that the process had imported
+   when the answer was there, and every other file that it had imported or opened (the model's
+   code and what that imports, a configuration, an .onnx). They are kept beside the answer and
+   looked at again.
 
 Not covered: files that compiled code opens, what comes over the network, and a factory that
 asks for the time or draws random numbers.
@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import platform
-import site
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import graphmem
-from graphmem.sweep.cases import Case
+from graphmem.sweeps.case import Case
 
 _VARIABLES = ("CUBLAS", "CUDNN", "NVIDIA_TF32", "PYTORCH", "TORCH")
 
@@ -119,27 +118,23 @@ def _noticed(event: str, args: tuple[Any, ...]) -> None:
 
 def manifest(files: set[str]) -> Manifest:
     """What the process has imported and opened of the user's own; packages by version."""
-    loaded = [(name, getattr(m, "__file__", None)) for name, m in list(sys.modules.items())]
-    own = {str(Path(file).absolute()) for file in (*(f for _, f in loaded if f), *files)}
-    digests = {path: _digest(path) for path in sorted(own) if _is_own(path)}
-    packages = {name.partition(".")[0] for name, _ in loaded}
-    versions = {name: _version(name) for name in sorted(packages)}
-    return Manifest(
-        tuple((path, digest) for path, digest in digests.items() if digest is not None),
-        tuple((name, version) for name, version in versions.items() if version is not None),
-    )
+    loaded = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    packages = sorted({name.partition(".")[0] for name in loaded} - sys.stdlib_module_names)
+    versions = [(name, version) for name in packages if (version := _version(name)) is not None]
+    told = {name for name, _ in versions}
+    own = {file for name, file in loaded.items() if file and name.partition(".")[0] not in told}
+    paths = sorted({str(Path(file).absolute()) for file in own | files})
+    digests = [(path, digest) for path in paths if _is_own(path) and (digest := _digest(path))]
+    return Manifest(tuple(digests), tuple(versions))
 
 
 def _is_own(path: str) -> bool:
-    """Whether a file is the user's: of no package, nor of Python, graphmem or the system."""
-    return not path.startswith(_foreign()) and not path.endswith(".pyc")
+    """Whether a file is not of Python, graphmem or the system, nor compiled from another."""
+    return not path.startswith(_foreign()) and not path.endswith((".pyc", ".so"))
 
 
 @cache
 def _foreign() -> tuple[str, ...]:
     folders = {str(Path(graphmem.__file__).parent), "/proc", "/sys", "/dev", "/usr", "/etc"}
     folders.update(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
-    folders.update(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))
-    folders.update(site.getsitepackages())
-    folders.update(path for path in sys.path if path.endswith("site-packages"))
     return tuple(f"{Path(folder).absolute()}{os.sep}" for folder in folders)
