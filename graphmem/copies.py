@@ -7,8 +7,8 @@ last gradients. It is found
     that is trained, if the run writes it, or if it is as large as all that is trained (else
     it could be a frozen layer like its neighbours);
 (2) as a dictionary or list with the names, or the order, and the shapes of the parameters;
-(3) as tensors that one source line made out of parameters or gradients and that have all
-    their shapes, besides those of buffers.
+(3) as tensors that one source line made out of parameters or gradients, that have all their
+    shapes, besides those of buffers, and that outlive the step.
 
 Not covered: a copy in another layout (one flat tensor) or of a part of the model, and what is
 only shaped like the parameters (``zeros_like``), which is no copy.
@@ -168,10 +168,13 @@ def _made(
 ) -> Iterator[Copy]:
     groups: dict[tuple[str | None, str | None], list[Storage]] = defaultdict(list)
     for storage in live:
-        if storage.born != BEFORE and storage.category not in _OWN:
+        if storage.category not in _OWN and _outlives_its_step(schedule, storage):
             groups[storage.op, storage.source].append(storage)
-    least = min(len(original.shapes) for original in originals)
-    for group in (group for group in groups.values() if len(group) >= least):
+    wanted = [Counter(original.shapes.values()) for original in originals]
+    for group in groups.values():
+        has = Counter(storage.shape for storage in group)
+        if not any(shapes <= has for shapes in wanted):
+            continue
         made_of = {storage: _made_of(schedule, storage) for storage in group}
         own = [storage for storage in group if made_of[storage] is not Category.BUFFERS]
         for of in (Category.PARAMETERS, Category.GRADIENTS):
@@ -179,6 +182,13 @@ def _made(
                 count = max(_times(own, original) for original in originals)
                 if count:
                     yield _copy(schedule, group, of, count, None)
+
+
+def _outlives_its_step(schedule: Schedule, storage: Storage) -> bool:
+    """Whether a step made a storage and kept it: autocast's casts of the weights are not."""
+    if storage.born == BEFORE or storage.freed is None:
+        return storage.born != BEFORE
+    return schedule.operations[storage.born].step < schedule.operations[storage.freed].step
 
 
 def _times(group: Sequence[Storage], original: _Original) -> int:

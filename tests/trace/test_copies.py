@@ -228,6 +228,20 @@ def test_inputs_in_the_shapes_of_the_parameters_are_no_copy() -> None:
     assert copies(step) == []
 
 
+def test_the_casts_of_autocast_are_no_copy() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+
+    def step() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(batch()).pow(2).mean()
+        loss.backward()
+        model.zero_grad()
+
+    report = graphmem.record(step, target="cpu")
+    assert any(holder.op == "aten._to_copy" for holder in report.holders)
+    assert report.copies == ()
+
+
 def test_what_is_only_shaped_like_the_parameters_is_no_copy() -> None:
     trained = Trained()
     states: list[Tensor] = []
