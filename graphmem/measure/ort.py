@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from torch import Tensor
 from graphmem.allocator.bfc import ArenaSettings
 from graphmem.errors import ModelLoadError, UsageError
 from graphmem.ort import Moment, Run
+from graphmem.ort.copies import TO_HOST
 from graphmem.serving.session import Served
-from graphmem.serving.settings import ServeSettings
+from graphmem.serving.settings import Provider, ServeSettings
 from graphmem.sources.inputs import InputSpec
 from graphmem.sources.onnx.runtime.refusals import reason
 
@@ -111,20 +112,39 @@ def measured_runs(
         import onnxruntime
     except ImportError:
         raise UsageError("verify: the package onnxruntime is not installed") from None
-    if settings.run.arena != ArenaSettings():
+    on_cuda = settings.provider is Provider.CUDA
+    if settings.run.arena != ArenaSettings() and not on_cuda:
         raise UsageError("verify: a CPU session has the default arena; leave its options out")
+    providers = _cuda_providers(settings) if on_cuda else ["CPUExecutionProvider"]
+    if on_cuda:
+        onnxruntime.set_default_logger_severity(4)  # why there is no provider is told below
     with tempfile.TemporaryDirectory() as folder:
         options = _options(onnxruntime, settings, str(Path(folder) / "profile"))
         try:
-            session = onnxruntime.InferenceSession(
-                path, options, providers=["CPUExecutionProvider"]
-            )
+            session = onnxruntime.InferenceSession(path, options, providers=providers)
+            if on_cuda and "CUDAExecutionProvider" not in session.get_providers():
+                raise UsageError(
+                    "verify: ONNX Runtime has no CUDA provider that works here; without "
+                    "--provider cuda the plan of the CPU's is verified"
+                )
             for _ in range(settings.runs):
                 session.run(None, dict(feeds))
+        except UsageError:
+            raise
         except Exception as error:
             raise ModelLoadError(f"{path}: ONNX Runtime: {reason(error)}") from error
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
-    return _moments(path, events)
+    return _moments(path, events, str(providers[0] if not on_cuda else "CUDAExecutionProvider"))
+
+
+def _cuda_providers(settings: ServeSettings) -> list[Any]:
+    """The CUDA provider with its options in ONNX Runtime's own values, then the CPU's."""
+    arena = settings.run.arena
+    given = {name: value for name, value in settings.cuda.given if "." not in name}
+    given["arena_extend_strategy"] = str(arena.strategy)
+    if arena.limit is not None:
+        given["gpu_mem_limit"] = str(arena.limit)
+    return [("CUDAExecutionProvider", given), "CPUExecutionProvider"]
 
 
 def _options(onnxruntime: Any, settings: ServeSettings, prefix: str) -> Any:
@@ -135,18 +155,30 @@ def _options(onnxruntime: Any, settings: ServeSettings, prefix: str) -> Any:
     options.intra_op_num_threads = settings.threads
     options.enable_mem_pattern = settings.run.mem_pattern
     options.enable_mem_reuse = settings.run.mem_reuse
+    for name, value in settings.cuda.given:
+        if name.startswith("session."):
+            options.add_session_config_entry(name, value)
+    if not settings.packs:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if not settings.optimize:
         level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.graph_optimization_level = level
     return options
 
 
-def _moments(path: str, events: list[dict[str, Any]]) -> tuple[tuple[Moment, ...], ...]:
+def _moments(
+    path: str, events: list[dict[str, Any]], provider: str
+) -> tuple[tuple[Moment, ...], ...]:
+    """The kernels of each run that have the arena of a provider."""
     runs: list[list[Moment]] = [[]]
     for event in events:
         if event["name"] == "model_run":
             runs.append([])
-        elif event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+        elif (
+            event.get("cat") == "Node"
+            and event["name"].endswith("_kernel_time")
+            and event["args"].get("provider", provider) == provider
+        ):
             runs[-1].append(_moment(path, event))
     return tuple(map(tuple, runs[:-1]))
 
@@ -176,7 +208,23 @@ def verify_serving(served: Served, settings: ServeSettings) -> ServingVerificati
         ModelLoadError: it refuses the model or the inputs.
     """
     feeds = {name: feed_of(value) for name, value in served.values.items() if value is not None}
-    return compared(served.runs, measured_runs(served.path, feeds, settings), _caveats(served))
+    return compared(
+        _in_arena(served), measured_runs(served.path, feeds, settings), _caveats(served)
+    )
+
+
+def _in_arena(served: Served) -> tuple[Run, ...]:
+    """The runs with the kernels that the provider runs: of CUDA's those on the device.
+
+    Copies to the host are made by the CUDA provider too.
+    """
+    if served.cuda is None:
+        return served.runs
+    host = {name for name in served.cuda.host if not name.startswith(f"{TO_HOST}/")}
+    return tuple(
+        replace(run, moments=tuple(m for m in run.moments if m.node not in host))
+        for run in served.runs
+    )
 
 
 def _caveats(served: Served) -> list[str]:
