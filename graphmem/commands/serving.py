@@ -53,6 +53,11 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         "--no-mem-pattern", action="store_true", help="SessionOptions.enable_mem_pattern off"
     )
     group.add_argument(
+        "--no-prepacking",
+        action="store_true",
+        help="session.disable_prepacking on: no kernel keeps a packed copy of its weights",
+    )
+    group.add_argument(
         "--arena-extend-strategy",
         metavar="NAME",
         help="kNextPowerOfTwo (default) or kSameAsRequested",
@@ -95,6 +100,7 @@ def settings_of(arguments: argparse.Namespace) -> ServeSettings:
     settings = ServeSettings(
         optimize=not arguments.no_ort_optimize,
         threads=arguments.threads,
+        packs=not arguments.no_prepacking,
         run=RunSettings(mem_pattern=not arguments.no_mem_pattern, arena=arena),
         provider=Provider(_provider(arguments)),
     )
@@ -131,6 +137,7 @@ def served(arguments: argparse.Namespace) -> tuple[Report, Schedule]:
     session = serve(arguments.subject, request_of(arguments, options), options, settings)
     shown = {name: options.to_dict()[name] for name in ("mode", "target", "trip_count")}
     shown |= {"ort_optimize": settings.optimize, "threads": settings.threads}
+    shown |= {} if settings.packs else {"prepacking": False}
     shown |= {"provider": str(settings.provider)}
     if settings.cuda.given:
         shown |= {"ort_options": dict(settings.cuda.given)}

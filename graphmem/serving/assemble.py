@@ -10,6 +10,7 @@ import onnx
 
 from graphmem.ort import Call, Execution, Graph, Node, Setup, Value
 from graphmem.ort.graph import IN_SCRATCH, pattern_key
+from graphmem.ort.pattern import aligned
 from graphmem.serving.results import NOTHING, GraphCall, Result
 from graphmem.sources.onnx import model as plain
 from graphmem.sources.onnx.element_types import ElementType
@@ -64,6 +65,9 @@ def assemble(
     call: GraphCall,
     inputs: Mapping[str, Result],
     threads: int = 1,
+    *,
+    packs: bool = True,
+    in_block: bool = False,
 ) -> Assembled:
     """One execution of an optimized model.
 
@@ -73,8 +77,10 @@ def assemble(
         call: what a run of it gave.
         inputs: the inputs of that run, by name.
         threads: how many work on one operator.
+        packs: kernels pack their weights.
+        in_block: all weights of a graph lie in one block of the arena.
     """
-    maker = _Assembler(proto, threads, original)
+    maker = _Assembler(proto, threads, original, packs=packs, in_block=in_block)
     maker.keep(model.graph, {}, call, {n: r.element for n, r in inputs.items() if r.element})
     scope = _Scope(dict(inputs), {})
     execution = maker.graph(proto.graph, original.graph, model.graph, call, scope, None)
@@ -113,7 +119,12 @@ class _Assembler:
         proto: onnx.ModelProto,
         threads: int,
         original: onnx.ModelProto,
+        *,
+        packs: bool,
+        in_block: bool,
     ) -> None:
+        self.packs = packs
+        self.in_block = in_block
         self.dims = Dims(proto, original)
         self.repeats = Repeats()
         self.originals = dict(_named_bodies(original.graph))
@@ -201,7 +212,8 @@ class _Assembler:
     ) -> None:
         """Note what the session of a graph keeps of its weights, and what its kernels pack.
 
-        A graph's own come first, then those of its bodies.
+        A graph's own come first, then those of its bodies. In a block of the arena each weight
+        lies at a multiple of 256 bytes, besides the copies of small ones.
 
         Args:
             graph: the graph.
@@ -216,6 +228,8 @@ class _Assembler:
         for weight in own.values():
             if 0 < weight.nbytes <= SMALL_BYTES:
                 self.setup.append(Held(weight.name, "", Setup(weight.nbytes)))
+            if weight.nbytes and self.in_block:
+                self.setup.append(Held(weight.name, "", Setup(aligned(weight.nbytes))))
         for node in graph.nodes:
             self._pack(
                 node,
@@ -236,6 +250,8 @@ class _Assembler:
         for weight in own.values():
             self.read[weight.name] = self.read.get(weight.name, 0) + 1
             self.readers.setdefault(weight.name, node.name)
+        if not self.packs:
+            return
         for position, made in packed(node, Constants(own, elements)).items():
             weight = own[position]
             made = self.repeats.marked(node, weight, made)
@@ -264,6 +280,7 @@ class _Assembler:
                 made.element.nbytes(1) if made.element else 0,
                 self.threads,
                 constants,
+                self.packs,
             ),
         )
         if not found.blocks:

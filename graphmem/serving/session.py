@@ -79,7 +79,10 @@ def serve(
     with active(bounds):
         call = _run(model, values, arguments)
     assembled = assemble(
-        proto, original, model, call, _results(model, values), threads=settings.threads
+        *(proto, original, model, call, _results(model, values)),
+        threads=settings.threads,
+        packs=settings.packs,
+        in_block=not settings.packs and settings.run.mem_pattern,
     )
     missing = (_NOT_INSTALLED,) if settings.optimize and not can_optimize else ()
     lacks = missing_values(path, original) if can_optimize else ()

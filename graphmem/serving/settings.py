@@ -55,12 +55,16 @@ class ServeSettings:
     """How the model is served.
 
     ``optimize``: the graph is the one that ONNX Runtime makes of the file. ``threads`` work on
-    one operator (``intra_op_num_threads``): some kernels have a buffer for each. ``runs`` with
-    the same inputs; from the second on there is a memory pattern.
+    one operator (``intra_op_num_threads``): some kernels have a buffer for each. ``packs``:
+    kernels pack their weights when the session begins (``session.disable_prepacking`` off); if
+    not, and with memory patterns, all weights of a graph lie in one block of the arena
+    (``SessionState::FinalizeSessionStateImpl`` in onnxruntime/core/framework/session_state.cc).
+    ``runs`` with the same inputs; from the second on there is a memory pattern.
     """
 
     optimize: bool = True
     threads: int = 1
+    packs: bool = True
     runs: int = 2
     run: RunSettings = field(default_factory=RunSettings)
     provider: Provider = Provider.CPU

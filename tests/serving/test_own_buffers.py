@@ -309,3 +309,10 @@ CASES = dict(
 def test_every_figure_of_a_kernel_is_predicted(name: str, tmp_path: Path) -> None:
     predicted, measured = figures(CASES[name], tmp_path, ServeSettings(optimize=False))
     assert predicted == measured
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_and_where_no_weight_is_packed(name: str, tmp_path: Path) -> None:
+    settings = ServeSettings(optimize=False, packs=False)
+    predicted, measured = figures(CASES[name], tmp_path, settings)
+    assert predicted == measured
