@@ -52,6 +52,21 @@ def two_devices() -> ModelProto:
     return _model(nodes, [("x", ["N", 64])], [("y", None)], weights)
 
 
+def half_precision() -> ModelProto:
+    """Two products of [N, 256] by the same weight, in float16."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="m0"),
+        helper.make_node("Relu", ["a"], ["b"], name="r"),
+        helper.make_node("MatMul", ["b", "w"], ["y"], name="m1"),
+    ]
+    half = TensorProto.FLOAT16
+    weight = helper.make_tensor("w", half, [WIDTH, WIDTH], [0.0] * WIDTH * WIDTH)
+    made = _model(nodes, [("x", ["N", WIDTH])], [("y", None)], [weight])
+    for value in (*made.graph.input, *made.graph.output):
+        value.type.tensor_type.elem_type = half
+    return made
+
+
 def convolution(**attributes: Any) -> ModelProto:
     """One of [N, 64, 56, 56] by 64 filters of 3 x 3."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [64, 64, 3, 3], [0.0] * 64 * 64 * 9)

@@ -16,7 +16,7 @@ from graphmem.serving.settings import Provider, ServeSettings, with_options
 from graphmem.sources.inputs import InputRequest
 from graphmem.sources.onnx.runtime import optimize
 from graphmem.targets.cuda.cudnn.library import Library, load
-from tests.serving.cuda_graphs import convolution, perceptron, two_devices
+from tests.serving.cuda_graphs import convolution, half_precision, perceptron, two_devices
 
 MIB = 1 << 20
 pytestmark = pytest.mark.skipif(
@@ -107,6 +107,16 @@ def test_nodes_without_a_kernel_stay_on_the_host_and_values_are_copied(tmp_path:
         ("Tanh", 768000, 792576, MIB),
     ]
     assert [held for *_, held in arena(session, 1)] == [*[MIB] * 5, 3 * MIB]
+
+
+def test_half_precision_stays_what_it_is(tmp_path: Path) -> None:
+    session = served(tmp_path, half_precision(), "1000x256")
+    # the weight's 131,072, the input and a result of 512,000; then the output, in the end
+    assert arena(session, 0) == [
+        ("MatMul", 1155072, 1560576, 3 * MIB),
+        ("Relu", 1155072, 1560576, 3 * MIB),
+        ("MatMul", 1667072, 2072576, 3 * MIB),
+    ]
 
 
 def test_the_order_of_weights_is_stated_with_what_it_changes(tmp_path: Path) -> None:

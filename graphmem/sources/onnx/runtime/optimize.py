@@ -10,6 +10,7 @@ import onnx
 
 from graphmem.errors import ModelLoadError
 from graphmem.ort.order import Ordered, execution_order
+from graphmem.sources.onnx.runtime.cuda.casts import without_inserted_casts
 from graphmem.sources.onnx.runtime.refusals import reason
 from graphmem.sources.onnx.runtime.stand_in import missing_values, stand_in
 
@@ -65,7 +66,8 @@ def optimized(path: str, original: onnx.ModelProto, *, for_cuda: bool = False) -
         source = stand_in(path, original, Path(folder)) if lacks else path
         _optimize(path, source, target, for_cuda=for_cuda)
         # What lies in other files is found from the model's own folder, not from this one.
-        return _without_lost_inputs(onnx.load(target, load_external_data=False), original)
+        made = _without_lost_inputs(onnx.load(target, load_external_data=False), original)
+        return without_inserted_casts(made) if for_cuda else made
 
 
 def _optimize(path: str, source: str, target: Path, *, for_cuda: bool) -> None:
