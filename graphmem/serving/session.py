@@ -24,7 +24,7 @@ from graphmem.sources.onnx.model import Model
 from graphmem.sources.onnx.module import build_module
 from graphmem.sources.onnx.read import as_model, load_proto
 from graphmem.sources.onnx.runtime import optimize
-from graphmem.sources.onnx.runtime.scratch import not_measured
+from graphmem.sources.onnx.runtime.measured import not_measured
 from graphmem.sources.onnx.runtime.stand_in import missing_values
 from graphmem.sources.onnx.user_rules import load_rules
 from graphmem.trace.observe import observe
@@ -95,7 +95,7 @@ def serve(
         inputs = _described(values)
         return Served(path, cuda.assembled, cuda.runs, inputs, notes, values, cuda, limit)
     runs = simulate([assembled.execution] * settings.runs, settings.run, assembled.setup)
-    notes = (*_kernels(model, strict=options.strict), *notes)
+    notes = (*_kernels(model, assembled, strict=options.strict), *notes)
     return Served(path, assembled, tuple(runs), _described(values), notes, values)
 
 
@@ -108,13 +108,14 @@ def _values_of(file: str) -> Unknown:
     )
 
 
-def _kernels(model: Model, *, strict: bool) -> Iterator[Unknown]:
+def _kernels(model: Model, assembled: Assembled, *, strict: bool) -> Iterator[Unknown]:
     """A note on the operators whose kernels' own buffers nobody has measured.
 
     Raises:
         UnsupportedOpError: there are some, and nothing is to be assumed.
     """
-    names = ", ".join(not_measured(model.graph))
+    elements = {n: r.element for n, r in assembled.results.items() if r.element}
+    names = ", ".join(not_measured(model.graph, elements))
     if names and strict:
         raise UnsupportedOpError(
             f"{model.path}: what ONNX Runtime's kernels of {names} allocate for themselves is not "

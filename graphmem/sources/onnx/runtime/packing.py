@@ -25,11 +25,6 @@ SMALL_BYTES = 127
 _RULES = {**FLOAT_RULES, **QUANTIZED_RULES}
 
 
-def packs(node: Node) -> bool:
-    """Whether it is known what the kernel packs."""
-    return (node.domain, node.op) in _RULES
-
-
 def packed(node: Node, constants: Constants) -> dict[int, Packed]:
     """What a kernel takes to pack its weights, by the position of the input."""
     rule = _RULES.get((node.domain, node.op))

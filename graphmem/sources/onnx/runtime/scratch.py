@@ -6,9 +6,7 @@ bytes that are alive together, most of them taken after the outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from graphmem.sources.onnx.model import Graph, Node
+from graphmem.sources.onnx.model import Node
 from graphmem.sources.onnx.runtime.calls import NONE, Rule, Scratch, Shapes
 from graphmem.sources.onnx.runtime.scratch_attention import ATTENTION
 from graphmem.sources.onnx.runtime.scratch_convolutions import CONVOLUTIONS
@@ -31,36 +29,6 @@ def scratch(node: Node, shapes: Shapes) -> Scratch:
     return NONE if rule is None else rule(node, shapes)
 
 
-_MICROSOFT = "com.microsoft"
-
-_MEASURED: Mapping[str, frozenset[str]] = {
-    "": frozenset(
-        {
-            *("Abs", "Add", "AveragePool", "BatchNormalization", "Cast", "Clip", "Concat"),
-            *("ConstantOfShape", "Div", "Equal", "Exp", "Expand", "Gather", "Gemm"),
-            *("GlobalAveragePool", "GlobalMaxPool", "Identity", "If"),
-            *("LayerNormalization", "Loop", "MatMul", "MaxPool", "Mul", "Neg", "Not", "Pad", "Pow"),
-            *("Reciprocal", "ReduceMax", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Scan"),
-            *("Shape", "Sigmoid", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tanh"),
-            *("Transpose", "Unsqueeze", "Flatten"),
-        }
-    ),
-    _MICROSOFT: frozenset({"FusedGemm", "FusedMatMul", "QuickGelu"}),
-    "com.microsoft.nchwc": frozenset(
-        {"AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "ReorderInput", "ReorderOutput"}
-    ),
-}
-"""Operators whose kernels were seen to take nothing beside their outputs, packed weights and
-what the rules above say: in graphs whose every profiled figure is predicted to the byte."""
-
-
-def not_measured(graph: Graph) -> list[str]:
-    """The operators of a graph and its bodies of whose kernels nothing is known, sorted."""
-    found: set[str] = set()
-    for node in graph.nodes:
-        known = (node.domain, node.op) in _RULES or node.op in _MEASURED.get(node.domain, ())
-        if not known:
-            found.add(node.kind)
-        for _, body in node.bodies():
-            found.update(not_measured(body))
-    return sorted(found)
+def has_rule(node: Node) -> bool:
+    """Whether a rule says what the kernel takes."""
+    return (node.domain, node.op) in _RULES
