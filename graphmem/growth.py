@@ -7,8 +7,8 @@ Definitions.
     like something that every step leaves. What only stands for one step more (the previous
     output, until the next replaces it) looks the same after two steps and not after three,
     so one who has two steps asks for a third before he believes it (``trace.leaks``).
-(2) Of the storages left behind, those that went into a tensor which the user holds, within
-    the same step, are kept by that tensor's graph: the slice of the schedule that leads to it.
+(2) Of the storages left behind, those that went into a tensor which the user holds are kept
+    by that tensor's graph: the slice of the schedule, since the step began, that leads to it.
 (3) A *cache* is a chain of storages, each concatenated from the one before and something
     else, at the same line, longer by the same number of bytes each time.
 
@@ -29,6 +29,7 @@ Key = tuple[str | None, str, str | None, str]
 
 _OWN = frozenset({Category.PARAMETERS, Category.BUFFERS, Category.WORKSPACES})
 _CONCATENATES = frozenset({"aten.cat", "aten.constant_pad_nd"})
+_LEAST_STEPS = 2
 _LEAST_LINKS = 2
 """The fewest additions that can be told to be equal."""
 
@@ -44,32 +45,39 @@ class Held:
 # -- what steps leave behind
 
 
-def left_behind(schedule: Schedule) -> dict[Key, list[int]]:
-    """The storages that the last step left, as every step did; empty after a single step."""
-    if schedule.steps < 2:
-        return {}
+def told_by(schedule: Schedule) -> int:
+    """The step whose storages tell what a step leaves: one that another follows, of three."""
+    return schedule.steps - (schedule.steps > _LEAST_STEPS)
+
+
+def left_behind(schedule: Schedule) -> list[int]:
+    """The storages that one step (``told_by``) left, as every step did; none of a single step."""
+    if schedule.steps < _LEAST_STEPS:
+        return []
+    told = told_by(schedule)
     steps: dict[Key, set[int]] = defaultdict(set)
-    last: dict[Key, list[int]] = defaultdict(list)
+    left: dict[Key, list[int]] = defaultdict(list)
     for storage in schedule.storages:
         if storage.freed is None and storage.born != BEFORE and storage.category not in _OWN:
             step = schedule.operations[storage.born].step
             steps[_key(storage)].add(step)
-            if step == schedule.steps:
-                last[_key(storage)].append(storage.id)
-    return {key: ids for key, ids in last.items() if len(steps[key]) == schedule.steps}
+            if step == told:
+                left[_key(storage)].append(storage.id)
+    return [i for key, ids in left.items() if len(steps[key]) == schedule.steps for i in ids]
 
 
 def kept(
-    schedule: Schedule, left: Iterable[int], holders: Sequence[Held], steps: int
+    schedule: Schedule, left: Iterable[int], holders: Sequence[Held], step: int, steps: int
 ) -> tuple[Growth, ...]:
     """What was left behind, by the tensors that keep it; each storage in one growth.
 
     Args:
         left: the storages.
         holders: the tensors that the user holds; the earlier ones have the first claim.
+        step: the step that left them.
         steps: in how many steps it was seen.
     """
-    rest, found, makers = set(left), [], _makers(schedule)
+    rest, found, makers = set(left), [], _makers(schedule, step)
     for held in holders:
         own = {held.storage} & rest | _slice(schedule, held.storage, rest, makers)
         if own:
@@ -77,12 +85,13 @@ def kept(
             alone = own == {held.storage}
             kind = Growing.TENSORS if alone else Growing.GRAPH
             found.append(_growth(schedule, kind, own, held.storage, held.name, steps))
-    by_line: dict[str | None, set[int]] = defaultdict(set)
-    for i in rest:
-        by_line[schedule.storages[i].source].add(i)
-    for own in by_line.values():
+    by_line: dict[tuple[bool, str | None], set[int]] = defaultdict(set)
+    for storage in (schedule.storages[i] for i in rest):
+        by_line[storage.category is Category.OPTIMIZER_STATES, storage.source].add(storage.id)
+    for (states, _), own in by_line.items():
+        kind = Growing.STATES if states else Growing.TENSORS
         root = max(own, key=lambda i: (schedule.storages[i].nbytes, -i))
-        found.append(_growth(schedule, Growing.TENSORS, own, root, None, steps))
+        found.append(_growth(schedule, kind, own, root, None, steps))
     return joined(found)
 
 
@@ -119,7 +128,7 @@ def _growth(
 def _slice(
     schedule: Schedule, root: int, wanted: Collection[int], makers: Mapping[int, Sequence[int]]
 ) -> set[int]:
-    """Those of the wanted storages that operations of the last step led into a storage.
+    """Those of the wanted storages that operations since the step began led into a storage.
 
     What is older than the step (weights, states) is not looked behind: the step before wrote
     it from everything.
@@ -137,10 +146,10 @@ def _slice(
     return found
 
 
-def _makers(schedule: Schedule) -> Mapping[int, list[int]]:
-    """For each storage of the last step the operations that allocate or write it."""
+def _makers(schedule: Schedule, step: int) -> Mapping[int, list[int]]:
+    """For each storage since a step began the operations that allocate or write it."""
     makers: dict[int, list[int]] = defaultdict(list)
-    first = next((o.index for o in schedule.operations if o.step == schedule.steps), 0)
+    first = next((o.index for o in schedule.operations if o.step == step), 0)
     for operation in schedule.operations[first:]:
         for i in {*operation.allocates, *operation.writes}:
             if schedule.storages[i].born >= first:

@@ -154,10 +154,11 @@ class GrowthItem:
     """What each step (``per``), or each turn of a loop inside of a step, adds and keeps.
 
     ``kind`` is ``graph`` (a kept tensor keeps its autograd graph and what that saved),
-    ``tensors`` (they are kept themselves) or ``cache`` (made anew and longer each time). The
-    bytes are those of blocks, of a cache without rounding. The shape, dtype, operator, module
-    and source line are those of the tensor that keeps the others, or of the largest; ``holder``
-    is the user's object that has it, where it has a name. Seen in ``times`` steps or turns.
+    ``tensors`` (they are kept themselves), ``optimizer_states`` (as LBFGS's, until its history
+    is full) or ``cache`` (made anew and longer each time). The bytes are those of blocks, of a
+    cache without rounding. The shape, dtype, operator, module and source line are those of the
+    tensor that keeps the others, or of the largest; ``holder`` is the user's object that has
+    it, where it has a name. Seen in ``times`` steps or turns.
     """
 
     kind: str

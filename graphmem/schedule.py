@@ -155,6 +155,7 @@ class Growing(StrEnum):
 
     GRAPH = "graph"
     TENSORS = "tensors"
+    STATES = "optimizer_states"
     CACHE = "cache"
 
 

@@ -199,7 +199,12 @@ def _idle(report: Report) -> Iterator[Fact]:
 
 
 def _growth(report: Report, mark: Mark) -> Iterator[Fact]:
-    texts = {"graph": _kept_graph, "tensors": _kept_tensors, "cache": _cache}
+    texts = {
+        "graph": _kept_graph,
+        "tensors": _kept_tensors,
+        "optimizer_states": _states,
+        "cache": _cache,
+    }
     for item in report.growth[:_MOST_GROWTHS]:
         yield "Growth", texts[item.kind](item, mark)
     more = len(report.growth) - _MOST_GROWTHS
@@ -221,6 +226,13 @@ def _kept_tensors(item: GrowthItem, mark: Mark) -> str:
         f"{format_bytes(item.bytes)} more in each of {item.times} steps: {_keeper(item, mark)} "
         f"{_tensors(item)}, {largest}of {_of(item, mark)}; keep the {mark('.item()')} of a "
         f"number, or the {mark('.cpu()')} of a detached tensor"
+    )
+
+
+def _states(item: GrowthItem, mark: Mark) -> str:
+    return (
+        f"{format_bytes(item.bytes)} more in each of {item.times} steps: the optimizer's states "
+        f"grow by {_tensors(item)}; if it keeps a history, until that is full"
     )
 
 

@@ -48,12 +48,9 @@ def with_growths(
         return replace(schedule, growths=growth.caches(schedule))
     holders = list(_holders(ledger, named()))
     longer = _longer(once_more) if schedule.steps < _ENOUGH else None
-    if longer is not None:
-        still = growth.left_behind(longer)
-        left = {key: ids for key, ids in left.items() if key in still}
-    ids = [i for same in left.values() for i in same]
-    steps = schedule.steps + (longer is not None)
-    kept = growth.kept(schedule, ids, holders, steps)
+    longest = schedule if longer is None else longer
+    left, step = growth.left_behind(longest), growth.told_by(longest)
+    kept = growth.kept(schedule, left, holders, step, longest.steps)
     names = {held.storage: held.name for held in holders}
     caches = (replace(c, holder=names.get(c.root)) for c in _caches(schedule, longer))
     return replace(schedule, growths=(*kept, *caches))

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 # Enough for any trainer object; a bound so that a callable that reaches the whole program
 # does not search it all.
 _MOST_OBJECTS = 100_000
-_OF_MODULES = frozenset(vars(nn.Module()))
-"""What every module has."""
+_TREE = frozenset({"_modules", "_parameters", "_buffers"})
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ def held(start: Any) -> Iterator[tuple[str, Tensor]]:
     """The tensors that a callable or a module reaches, with the names they go by.
 
     Looked for as by ``reachable``, and in what modules hold besides their own parameters and
-    buffers.
+    buffers: attributes, hooks, gradients.
     """
     queue: deque[tuple[str, Any]] = deque([("step", start)])
     seen: set[int] = set()
@@ -75,7 +74,9 @@ def held(start: Any) -> Iterator[tuple[str, Tensor]]:
             yield name, value
         elif isinstance(value, nn.Module):
             queue.extend(value._modules.items())
-            queue.extend(pair for pair in vars(value).items() if pair[0] not in _OF_MODULES)
+            queue.extend(pair for pair in vars(value).items() if pair[0] not in _TREE)
+            gradients = ((name, p.grad) for name, p in value._parameters.items() if p is not None)
+            queue.extend((f"{name}.grad", g) for name, g in gradients if g is not None)
         else:
             queue.extend(_parts(name, value))
 

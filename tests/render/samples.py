@@ -121,6 +121,19 @@ def training_report(blocks: int = 32) -> Report:
                 source=None,
             ),
             GrowthItem(
+                kind="optimizer_states",
+                per="step",
+                bytes=40 * MIB,
+                tensors=40,
+                times=2,
+                holder=None,
+                shape=(262_144,),
+                dtype="float32",
+                op="aten.sub",
+                module=TOP_LEVEL,
+                source=None,
+            ),
+            GrowthItem(
                 kind="cache",
                 per="turn",
                 bytes=4096,  # 8*128*2 B for each of two tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -139,6 +140,45 @@ def test_gradients_that_keep_their_graph_are_named() -> None:
 
     (found,) = growth(step)
     assert (found.kind, found.holder) == ("graph", "kept")
+
+
+def test_a_hook_that_keeps_activations_is_named_by_what_it_fills() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh())
+    seen: list[Tensor] = []
+    model[0].register_forward_hook(lambda module, args, output: seen.append(output.detach()))
+
+    def step() -> None:
+        with torch.no_grad():
+            model(batch())
+
+    (found,) = growth(step)
+    assert (found.kind, found.holder, found.bytes) == ("tensors", "seen", OUTPUT)
+
+
+def test_gradients_with_a_graph_that_are_never_reset_are_named() -> None:
+    model = nn.Linear(64, 1, bias=False)
+
+    def step() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch tells of the cycle
+            model(batch()).pow(2).sum().backward(create_graph=True)
+
+    assert {found.holder for found in growth(step)} == {"weight.grad"}
+
+
+def test_the_history_of_an_optimizer_grows_until_it_is_full() -> None:
+    model = nn.Linear(64, 64, bias=False)
+
+    def states(size: int) -> tuple[GrowthItem, ...]:
+        def lbfgs(parameters: Any) -> torch.optim.LBFGS:
+            return torch.optim.LBFGS(parameters, max_iter=3, max_eval=9, history_size=size)
+
+        return graphmem.analyze(model, batch(), optimizer=lbfgs, target="cpu").growth
+
+    (found,) = states(100)
+    assert (found.kind, found.holder) == ("optimizer_states", None)
+    # A step of 3 iterations adds 3 pairs of a direction and a difference, and each its rho.
+    assert found.bytes == 3 * (2 * 64 * 64 * 4 + 4)
 
 
 # -- what is no leak
