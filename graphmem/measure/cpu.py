@@ -18,6 +18,7 @@ from graphmem.measure.profile import profiled
 from graphmem.measure.stream import Event, Scratch, Stream, peak_of, scratch_of, without
 from graphmem.options import Options, Target
 from graphmem.schedule import Schedule
+from graphmem.trace import known
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
 from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.run import explained, model_dtype, trace_model
@@ -173,5 +174,6 @@ def resident_bytes(model: nn.Module, call: Call) -> int:
         *model.buffers(),
         *(tensor for _, tensor in named(call, [])),
     )
-    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in tensors}
+    parts = known.parts_in(list(tensors))
+    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in parts}
     return sum(storage.nbytes() for storage in storages.values())

@@ -14,9 +14,10 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
 
 from graphmem.sources.onnx.values import is_constant
-from graphmem.trace import known
+from graphmem.trace import known, sparse
 from graphmem.trace.hollow import hollow_storage, on_storage
 
 
@@ -78,8 +79,10 @@ class StandIns:
         return made
 
     def _data(self, tensor: Tensor) -> Tensor:
+        if is_traceable_wrapper_subclass(tensor):
+            return transform_subclass(tensor, lambda _, part: self._data(part))
         if tensor.layout is not torch.strided:
-            return tensor.detach().clone()
+            return sparse.with_parts(tensor.detach(), self._data)
         dtype = self._wanted(tensor.dtype)
         if _keeps_values(tensor):
             return tensor.detach().clone().to(dtype)

@@ -13,6 +13,7 @@ the layout of is assumed and noted, or refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ from graphmem.trace.place import Place, asked_by_optimizer
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 _EQUAL = torch.ops.aten.equal.default
+_LEFT_ALIGNED = torch.ops.aten._nested_tensor_from_mask_left_aligned.default
+_PADDED = Unknown("whether nn.TransformerEncoder leaves padding out", "", "it computes padding too")
 _RESIZES = frozenset({"aten.resize_", "aten.resize_as_"})
 
 
@@ -70,10 +73,18 @@ class Answers:
         """
         operator = call.operator
         self.rests_on = None
-        if operator.is_view:
+        if operator.is_view and not sparse.is_copied(call.func, call.args):
             return call.run()
         if sparse.concerns(call.func, call.args):
             return _sparse(call, place)
+        if call.func is _LEFT_ALIGNED and not self._assumptions.how.strict:
+            self._ledger.note(replace(_PADDED, where=place.source or ""))
+            return False
+        if _is_nested(call):
+            raise UnsupportedOpError(
+                f"operator {operator.name}: nested tensors of the strided layout are not modelled, "
+                f"at {place.module} ({place.source}); make them with layout=torch.jagged"
+            )
         all_known = all(entry.known for entry in inputs)
         if operator.needs_values and all_known:
             if not sizes.is_plain_indexing(call):
@@ -167,6 +178,13 @@ class Answers:
         return layout
 
 
+def _is_nested(call: Dispatched) -> bool:
+    """Whether an operator makes or takes nested tensors that are no subclass: torch's own C++."""
+    if "_nested_tensor" in call.operator.name:
+        return True
+    return any(isinstance(a, Tensor) and a.is_nested for a in call.args)
+
+
 def _cpu_lacks_it(error: RuntimeError) -> bool:
     """Whether only the CPU can't run an operator that has a layout: the target's own do.
 
@@ -210,7 +228,7 @@ def _sparse(call: Dispatched, place: Place) -> Any:
     except shapes.NoShapeRuleError as error:
         raise UnsupportedOpError(
             f"operator {call.operator.name} on sparse tensors is not modelled, at "
-            f"{place.module} ({place.source}); use a dense gradient (sparse=False)"
+            f"{place.module} ({place.source}); use dense tensors there"
         ) from error
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
 
-from graphmem.errors import InputError
 from graphmem.report import InputInfo
 from graphmem.sources.inputs import InputSpec, as_inputs
-from graphmem.trace import known
+from graphmem.trace import known, sparse
 from graphmem.trace.hollow import hollow_like, twin
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -82,8 +82,10 @@ def stand_in(value: Tensor | InputSpec, dtype: torch.dtype | None) -> Tensor:
         meta = torch.empty(value.shape, dtype=_wanted(value.dtype, dtype), device="meta")
         return hollow_like(meta)
     wanted = _wanted(value.dtype, dtype)
+    if is_traceable_wrapper_subclass(value):
+        return transform_subclass(value, lambda _, part: stand_in(part, dtype))
     if value.layout is not torch.strided:
-        raise InputError(f"an input of layout {value.layout} can't be analyzed; give a strided one")
+        return sparse.with_parts(value, lambda part: stand_in(part, dtype))
     if value.device.type != "meta" and known.is_small(value) and known.is_real(value.cpu()):
         made = value.detach().to("cpu", copy=True).to(wanted)
     else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from graphmem.targets import Layout
 from graphmem.trace.hollow import is_hollow
@@ -64,9 +65,21 @@ def parts_in(value: Any) -> Iterator[Tensor]:
 
 
 def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The tensors that own a tensor's bytes: itself, or a sparse one's indices and values."""
+    """The tensors that own a tensor's bytes: itself, or what it is made of.
+
+    Sparse tensors are made of indices and values, subclasses such as jagged nested tensors of
+    what they say themselves.
+    """
+    if is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        return tuple(part for name in names for part in strided_parts(getattr(tensor, name)))
     if tensor.layout is torch.strided:
         return (tensor,)
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        return _sparse_parts(tensor)
+
+
+def _sparse_parts(tensor: Tensor) -> tuple[Tensor, ...]:
     if tensor.layout is torch.sparse_coo:
         return (tensor._indices(), tensor._values())
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):

@@ -47,6 +47,9 @@ _VIEWS = torch._C.DispatchKey.ADInplaceOrView
 _AUTOCAST = (torch._C.DispatchKey.AutocastCPU, torch._C.DispatchKey.AutocastCUDA)
 
 
+_CUSPARSE = Unknown("the buffers of cuSPARSE", "products of sparse matrices", "nothing")
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """Where in a run an operator comes.
@@ -197,6 +200,8 @@ class Recorder(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # the subclass says what it runs on what it is made of
         operator = describe(func)
         if self._calibrating and not operator.is_composite:
             self._additions.watch(func, args)
@@ -303,7 +308,11 @@ class Recorder(TorchDispatchMode):
         if call.func not in self._rules:
             self._rules[call.func] = rule_of(call.func, self._target)
         rule = self._rules[call.func]
-        if rule is None or sparse.concerns(call.func, call.args):
+        if sparse.concerns(call.func, call.args):
+            if self._target is Target.CUDA and sparse.is_product(call.func):
+                self.ledger.note(_CUSPARSE)
+            return ()
+        if rule is None:
             return ()
         asked = ScratchCall(layouts(call.args), call.kwargs, layouts(result), self._gpu)
         if self._evidence is None:

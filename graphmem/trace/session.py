@@ -91,7 +91,8 @@ class Session:
                 if tensor is None or is_lazy(tensor):
                     continue
                 full = name if path == TOP_LEVEL else f"{path}.{name}"
-                entry = self.recorder.adopt(tensor, category_of(tensor), path, full)
+                for part in known.strided_parts(tensor):
+                    entry = self.recorder.adopt(part, category_of(tensor), path, full)
                 if tensor.grad is not None:
                     self.recorder.adopt(tensor.grad, Category.GRADIENTS, path, f"{full}.grad")
                 if isinstance(tensor, nn.Parameter) and entry.module == path:

@@ -1,8 +1,9 @@
-"""Sparse COO tensors, such as the gradient of ``nn.Embedding(sparse=True)``.
+"""Sparse tensors: gradients of ``nn.Embedding(sparse=True)``, adjacency matrices of graphs.
 
 A sparse tensor owns no bytes itself: its indices and values do. The recorder gives real
 sparse tensors over hollow indices and values; torch has no meta kernels for them, so the
-few operators that optimizers and the engine call have their rule here.
+operators that models, optimizers and the engine call have their rule here. COO and the
+compressed layouts (CSR, CSC, BSR, BSC) are known.
 """
 
 from __future__ import annotations
@@ -36,10 +37,38 @@ _IS_COALESCED = _aten.is_coalesced.default
 
 
 def concerns(func: OpOverload, args: Any) -> bool:
-    """Whether an operator builds or takes a sparse COO tensor."""
+    """Whether an operator builds or takes a sparse tensor."""
     if func in CONSTRUCTORS:
         return True
-    return any(isinstance(a, Tensor) and a.layout is torch.sparse_coo for a in args)
+    return any(isinstance(a, Tensor) and a.layout is not torch.strided for a in args)
+
+
+def is_copied(func: OpOverload, args: Any) -> bool:
+    """Whether what is a view of a dense tensor is none of a COO tensor: it is transposed.
+
+    Source: aten/src/ATen/native/TensorShape.cpp, ``transpose`` (torch 2.13): a clone whose
+    rows of indices are exchanged.
+    """
+    return func in _TRANSPOSES and args[0].layout is torch.sparse_coo
+
+
+def is_product(func: OpOverload) -> bool:
+    """Whether cuSPARSE computes an operator on sparse tensors, with a buffer of its own."""
+    return func in _PRODUCTS
+
+
+def with_parts(tensor: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+    """A sparse tensor like another, over what ``part`` makes of its indices and values."""
+    size = tuple(tensor.shape)
+    if tensor.layout is torch.sparse_coo:
+        made = torch.sparse_coo_tensor(
+            part(tensor._indices()), part(tensor._values()), size, check_invariants=False
+        )
+        return made._coalesced_(tensor.is_coalesced())
+    outer, inner, values = [part(p) for p in known.strided_parts(tensor)]
+    return torch.sparse_compressed_tensor(
+        outer, inner, values, size, layout=tensor.layout, check_invariants=False
+    )
 
 
 def result(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -53,7 +82,7 @@ def result(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     rule = _RULES.get(func)
     if rule is None:
         raise NoShapeRuleError(f"{func} on sparse tensors")
-    return rule(*args)
+    return rule(*args, **kwargs)
 
 
 def shared(gradient: Tensor) -> Tensor:
@@ -68,19 +97,19 @@ def shared(gradient: Tensor) -> Tensor:
     )
 
 
-def _unary(tensor: Tensor, *_: Any) -> Tensor:
+def _unary(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
     """Indices and values of the same size, both new."""
     return _sparse(tensor, tensor._nnz(), tensor.is_coalesced())
 
 
-def _sum(first: Tensor, second: Tensor, *_: Any) -> Tensor:
+def _sum(first: Tensor, second: Tensor, *_: Any, **__: Any) -> Tensor:
     """Sparse + sparse concatenates (SparseTensorMath.cpp, ``add_out_sparse_cpu``)."""
     if first.layout is not torch.sparse_coo:
-        return hollow_like(torch.empty(first.shape, dtype=first.dtype, device="meta"))
+        return _dense(tuple(first.shape), first.dtype)
     return _sparse(first, first._nnz() + second._nnz(), coalesced=False)
 
 
-def _in_place(tensor: Tensor, *_: Any) -> Tensor:
+def _in_place(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
     """A dense tensor takes the sum; nothing is allocated for the result."""
     if tensor.layout is torch.sparse_coo:
         raise NoShapeRuleError("an in-place operation on a sparse tensor")
@@ -104,13 +133,76 @@ def _mask(dense: Tensor, mask: Tensor, *_: Any) -> Tensor:
     return _sparse(mask, mask._nnz(), coalesced=True)
 
 
-def _sparse(like: Tensor, nnz: int, coalesced: bool) -> Tensor:
-    def hollow(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return hollow_like(torch.empty(shape, dtype=dtype, device="meta"))
+def _product(first: Tensor, second: Tensor) -> Tensor:
+    """A sparse matrix times a dense one, or a vector, or the other way round: dense."""
+    if first.layout is not torch.strided and second.layout is not torch.strided:
+        raise NoShapeRuleError("a product of two sparse matrices")
+    return _dense((*first.shape[:-1], *second.shape[1:]), first.dtype)
 
+
+def _sum_of_product(_: Tensor, first: Tensor, second: Tensor, **__: Any) -> Tensor:
+    return _product(first, second)
+
+
+def _all_summed(tensor: Tensor, **_: Any) -> Tensor:
+    return _dense((), tensor.dtype)
+
+
+def _densified(tensor: Tensor, dtype: torch.dtype | None = None, *_: Any, **__: Any) -> Tensor:
+    return _dense(tuple(tensor.shape), dtype or tensor.dtype)
+
+
+def _summed(tensor: Tensor, dims: list[int]) -> Tensor:
+    """Over sparse dimensions alone: at most as many entries as before."""
+    if any(dim % tensor.dim() >= tensor.sparse_dim() for dim in dims):
+        raise NoShapeRuleError("a sum over a dense dimension of a sparse tensor")
+    shape = [n for dim, n in enumerate(tensor.shape) if dim not in {d % tensor.dim() for d in dims}]
+    rows = tensor.sparse_dim() - len(dims)
+    values = (tensor._nnz(), *tensor.shape[tensor.sparse_dim() :])
     made = torch.sparse_coo_tensor(
-        hollow((like.sparse_dim(), nnz), torch.int64),
-        hollow((nnz, *like.shape[like.sparse_dim() :]), like.dtype),
+        _dense((rows, tensor._nnz()), torch.int64),
+        _dense(values, tensor.dtype),
+        tuple(shape),
+        check_invariants=False,
+    )
+    return made._coalesced_(True)
+
+
+def _like_second(_: Tensor, like: Tensor, *__: Any) -> Tensor:
+    return _sparse(like, like._nnz(), like.is_coalesced())
+
+
+def _transposed(tensor: Tensor, *_: Any) -> Tensor:
+    made = torch.sparse_coo_tensor(
+        _dense((2, tensor._nnz()), torch.int64),
+        _dense(tuple(tensor._values().shape), tensor.dtype),
+        tuple(reversed(tensor.shape)),
+        check_invariants=False,
+    )
+    return made._coalesced_(False)
+
+
+def _by_rows(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+    """COO to CSR."""
+    nnz = tensor._nnz()
+    return torch.sparse_compressed_tensor(
+        _dense((tensor.shape[0] + 1,), torch.int64),
+        _dense((nnz,), torch.int64),
+        _dense((nnz,), tensor.dtype),
+        tuple(tensor.shape),
+        layout=torch.sparse_csr,
+        check_invariants=False,
+    )
+
+
+def _dense(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return hollow_like(torch.empty(shape, dtype=dtype, device="meta"))
+
+
+def _sparse(like: Tensor, nnz: int, coalesced: bool) -> Tensor:
+    made = torch.sparse_coo_tensor(
+        _dense((like.sparse_dim(), nnz), torch.int64),
+        _dense((nnz, *like.shape[like.sparse_dim() :]), like.dtype),
         tuple(like.shape),
         check_invariants=False,
     )
@@ -118,7 +210,26 @@ def _sparse(like: Tensor, nnz: int, coalesced: bool) -> Tensor:
     return made
 
 
+_TRANSPOSES = (_aten.t.default, _aten.transpose.int)
+_PRODUCTS: dict[OpOverload, Rule] = {
+    _aten.mm.default: _product,
+    _aten.mv.default: _product,
+    _aten._sparse_addmm.default: _sum_of_product,
+    _aten.addmm.default: _sum_of_product,
+    _aten.addmv.default: _sum_of_product,
+}
 _RULES: dict[OpOverload, Rule] = {
+    **_PRODUCTS,
+    **dict.fromkeys(_TRANSPOSES, _transposed),
+    _aten.sum.default: _all_summed,
+    _aten._to_dense.default: _densified,
+    _aten._sparse_sum.dim: _summed,
+    _aten._sparse_sum_backward.default: _like_second,
+    _aten._sparse_softmax.default: _unary,
+    _aten._sparse_log_softmax.default: _unary,
+    _aten._sparse_softmax_backward_data.default: _unary,
+    _aten._sparse_log_softmax_backward_data.default: _unary,
+    _aten._to_sparse_csr.default: _by_rows,
     CLONE: _unary,
     _aten.mul.Tensor: _unary,
     _aten.mul.Scalar: _unary,
