@@ -18,6 +18,7 @@ of convolutions, CUDA graphs, autotuning's buffers).
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
@@ -47,6 +48,8 @@ _ROOT = re.compile(r"^L\['\w+'\]\.?")
 def compiled_calls(model: nn.Module, session: Session) -> Iterator[CompiledCalls]:
     """What to call in a model's place: it compiles afresh, and leaves nothing compiled behind."""
     with ExitStack() as stack:
+        stack.enter_context(_own_warnings_dropped())
+        stack.enter_context(torch.compiler.set_stance("default"))
         torch._dynamo.reset()
         stack.callback(torch._dynamo.reset)
         stack.enter_context(torch._functorch.config.patch(enable_autograd_cache=False))
@@ -54,6 +57,15 @@ def compiled_calls(model: nn.Module, session: Session) -> Iterator[CompiledCalls
         stack.enter_context(_recording_skipped())
         stack.enter_context(replaced(fake_tensor, "_is_plain_tensor", _has_a_value))
         yield CompiledCalls(model, session)
+
+
+@contextmanager
+def _own_warnings_dropped() -> Iterator[None]:
+    """What Dynamo and the import of inductor warn of themselves is nothing to the user."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor", UserWarning)
+        warnings.filterwarnings("ignore", ".*torch.jit.*deprecated", DeprecationWarning)
+        yield
 
 
 @contextmanager
@@ -107,10 +119,10 @@ class CompiledCalls:
             return self._model(*args, **kwargs)
 
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torch._inductor.compile_fx import compile_fx  # it imports all of inductor
-
         self.graphs += 1
         with self._recorder.paused():
+            from torch._inductor.compile_fx import compile_fx  # it imports all of inductor
+
             run: Any = compile_fx(graph, inputs, inner_compile=self._runner)
         return cast(Callable[..., Any], run)
 

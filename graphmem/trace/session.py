@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo import OptimizedModule
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -40,6 +41,13 @@ from graphmem.trace.rng import states_recorded
 from graphmem.trace.saved import saved_tensors
 from graphmem.trace.scaler import Scalers
 from graphmem.trace.storages import cloned_as_tensors
+
+_COMPILED = Unknown(
+    "what torch.compile makes of the model",
+    "torch.compile",
+    "it runs as it was written; --compile (compile=True), on the model that was given to "
+    "torch.compile, has the compiled run beside it",
+)
 
 
 class Session:
@@ -81,6 +89,8 @@ class Session:
     def module(self, root: nn.Module, prefix: str = "") -> None:
         """Adopt a model: its parameters and buffers are live from the start."""
         self.modules.name(root, prefix)
+        if any(isinstance(module, OptimizedModule) for module in root.modules()):
+            self.recorder.ledger.note(_COMPILED)
         with self.recorder.paused():
             self.adoption.module(root)
             if self.target is Target.CUDA:
@@ -149,6 +159,7 @@ class Session:
     def active(self) -> Iterator[None]:
         """The context in which steps are recorded."""
         with ExitStack() as stack:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(random_state_kept())
             stack.enter_context(collector_off())
             stack.callback(disarm_survivors)
