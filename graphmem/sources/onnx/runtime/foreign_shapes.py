@@ -79,18 +79,21 @@ def _inferred(
     return _of_element(found, types[inputs[0]].tensor_type.elem_type)
 
 
-def _like(op: str, *positions: int, element: int | None = None) -> Rule:
+def _like(
+    op: str, *positions: int, element: int | None = None, is_always_last: bool = False
+) -> Rule:
     """The shapes of an operator of ONNX, with these of the node's inputs.
 
     Args:
         op: the operator.
         positions: of the inputs.
         element: the type of the result, where it is another than that of the first of them.
+        is_always_last: its channels come last without an attribute that says so.
     """
 
     def rule(node: NodeProto, types: Types) -> Types:
         inputs = [node.input[p] for p in positions if p < len(node.input)]
-        is_last = bool(_number(node, "channels_last"))
+        is_last = is_always_last or bool(_number(node, "channels_last"))
         known = _with_channels(types, inputs[0], last=False) if is_last else types
         found = _inferred(op, node, inputs, known)
         made = _with_channels(found, node.output[0], last=True) if is_last else found
@@ -314,9 +317,10 @@ _RULES: dict[tuple[str, str], Rule] = {
     (_MICROSOFT, "QLinearAdd"): _like("Add", 0, 3),
     (_MICROSOFT, "QLinearMul"): _like("Mul", 0, 3),
     (_MICROSOFT, "QLinearConcat"): _joined,
-    (_MICROSOFT, "QLinearWhere"): _like("Where", 0, 1, 4),
+    (_MICROSOFT, "QLinearWhere"): _like("Max", 1, 4, 0),
     (_MICROSOFT, "QLinearAveragePool"): _like("AveragePool", 0),
     (_MICROSOFT, "QLinearGlobalAveragePool"): _like("GlobalAveragePool", 0),
+    (_MICROSOFT, "NhwcMaxPool"): _like("MaxPool", 0, is_always_last=True),
     (_MICROSOFT, "QGemm"): _quantized_gemm,
     (_MICROSOFT, "MatMulIntegerToFloat"): _like("MatMul", 0, 1, element=TensorProto.FLOAT),
     (_MICROSOFT, "DynamicQuantizeMatMul"): _like("MatMul", 0, 1),
