@@ -5,7 +5,7 @@ numbers, which are polynomials of the batch, and for what the target's kernels c
 
 - ``polynomials``: numbers seen at several sizes, and what they are at another;
 - ``patterns``: nested values with such numbers in them;
-- ``rules``: the target's rules, asked again at another size;
+- ``rules`` and ``results``: the target's rules, asked again at another size;
 - ``template``: a whole schedule;
 - ``family``: which sizes are traced, and which follow from those.
 """

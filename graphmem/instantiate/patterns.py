@@ -12,6 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, NoReturn
 
 from graphmem.instantiate.polynomials import DiffersError, Numbers
+from graphmem.targets import Layout
 
 Pattern = Callable[[list[int]], Any]
 """A value, of the numbers that ``Numbers.at`` gives for a size."""
@@ -63,6 +64,17 @@ def pattern(numbers: Numbers, seen: Sequence[Any]) -> Pattern:
 def is_constant(seen: Sequence[Any]) -> bool:
     """Whether a value is the same at all sizes."""
     return all(other == seen[0] for other in seen[1:])
+
+
+def hashable(value: Any) -> Any:
+    """A nested value as one that can be a dictionary's key; equal ones give equal keys."""
+    if isinstance(value, Layout):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(map(hashable, value))
+    if isinstance(value, dict):
+        return tuple((key, hashable(item)) for key, item in value.items())
+    return value
 
 
 def _number(place: int) -> Pattern:

@@ -9,7 +9,7 @@ a tensor's size once or twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 MOST_DEGREE = 2
@@ -96,30 +96,54 @@ def _is_on(polynomial: Polynomial, size: int, value: int) -> bool:
     return p.a + size * (p.b + size * p.c) == value * p.divisor
 
 
+Derived = Callable[[list[int]], int]
+"""A number that a rule gives, of the numbers before it."""
+
+
 class Numbers:
-    """The distinct polynomials of one family; a number is known by its place in ``at``'s list."""
+    """The distinct numbers of one family, each known by its place in ``at``'s list.
+
+    They are polynomials, but for those that a rule of the target gives: these may be rounded.
+    """
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = tuple(sizes)
-        self._polynomials: list[Polynomial] = []
+        self._numbers: list[Polynomial | Derived] = []
         self._places: dict[tuple[int, ...], int] = {}
 
     def place(self, values: tuple[int, ...]) -> int:
         """Where a number stands that has ``values`` at the family's sizes.
 
         Raises:
-            DiffersError: if it is no polynomial.
+            DiffersError: if it is no polynomial, and no rule gives it.
         """
         place = self._places.get(values)
         if place is None:
-            self._polynomials.append(through(self.sizes, values))
-            place = self._places[values] = len(self._polynomials) - 1
+            place = self._add(values, through(self.sizes, values))
         return place
+
+    def given(self, values: tuple[int, ...], number: Derived) -> None:
+        """Note that a rule gives a number, where it is no polynomial."""
+        try:
+            self.place(values)
+        except DiffersError:
+            self._add(values, number)
+
+    def _add(self, values: tuple[int, ...], number: Polynomial | Derived) -> int:
+        self._numbers.append(number)
+        self._places[values] = len(self._numbers) - 1
+        return self._places[values]
 
     def at(self, size: int) -> list[int]:
         """All numbers at a size.
 
         Raises:
-            DiffersError: if one of them is no whole number, or negative where none was.
+            DiffersError: if one of them is no whole number.
         """
-        return [polynomial.at(size) for polynomial in self._polynomials]
+        values: list[int] = []
+        for number in self._numbers:
+            if isinstance(number, Polynomial):
+                values.append(number.at(size))
+            else:
+                values.append(number(values))
+        return values

@@ -1,32 +1,29 @@
 """The target's rules, asked again at another size.
 
-Three kinds of question were noted at the traced sizes (``trace.evidence``), in the same order
-at each: what a kernel takes for itself, which choice an override made, and how results lie.
-The first is answered anew. The other two decided what was recorded, so their answers must be
-the ones that the schedule's own numbers give; where they are not, the schedule differs.
+What a kernel takes for itself, and which choice an override made, was noted at the traced
+sizes (``trace.evidence``), in the same order at each. The first is answered anew. The second
+decided what was recorded: where it is answered otherwise, the schedule differs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from graphmem.devices import Gpu
-from graphmem.instantiate.patterns import Pattern, is_constant, pattern
+from graphmem.instantiate.patterns import Pattern, hashable, is_constant, pattern
 from graphmem.instantiate.polynomials import DiffersError, Numbers
 from graphmem.schedule import Choice, Scratch, Unknown
-from graphmem.targets import Layout, ResultRule, Rule, turns
+from graphmem.targets import Layout, Rule, turns
 from graphmem.targets import context as contexts
 from graphmem.targets.context import Context, Decision
 from graphmem.targets.scratch import Call
 from graphmem.trace.evidence import Asked
-from graphmem.trace.shapes import of_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +192,7 @@ class Told:
         first = seen[0]
         if any((o.operation, o.func) != (first.operation, first.func) for o in seen):
             raise DiffersError(f"{first.func} is asked of another operation")
-        key = (first.func, first.rule, *(hashable(o.call) for o in seen))
+        key = (first.func, first.rule, *(_question_of(o.call) for o in seen))
         place = self._once(key, lambda: self._question(numbers, seen))
         question = self._things[place]
         assert isinstance(question, Question)
@@ -213,7 +210,7 @@ class Told:
         )
         answer = ask(seen[0].rule, calls[0])
         made.parts = answer.parts
-        made.constant = answer if is_constant([hashable(call) for call in calls]) else None
+        made.constant = answer if is_constant([_question_of(call) for call in calls]) else None
         self.questions.append(made)
         return made
 
@@ -233,78 +230,5 @@ class Told:
             self.decisions.append(Decided(first, pattern(numbers, args)))
 
 
-def hashable(value: Any) -> Any:
-    """A nested value as one that can be a dictionary's key; equal ones give equal keys."""
-    if isinstance(value, Layout):
-        return value
-    if isinstance(value, Call):
-        return hashable((value.args, value.kwargs, value.result))
-    if isinstance(value, list | tuple):
-        return tuple(map(hashable, value))
-    if isinstance(value, dict):
-        return tuple((key, hashable(item)) for key, item in value.items())
-    return value
-
-
-# -- how results lie
-
-
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """One operator's results: what they follow from, and how they lie."""
-
-    func: OpOverload
-    rule: ResultRule
-    args: Pattern
-    kwargs: Pattern
-    result: Pattern
-
-    def check(self, values: list[int]) -> None:
-        """Compute the layouts again.
-
-        Raises:
-            DiffersError: if they are others, or the operator refuses its arguments.
-        """
-        try:
-            args, kwargs = of_key(self.args(values)), self.kwargs(values) or ()
-            named = {name: of_key(key) for name, key in kwargs}
-            found = self.rule(Call(tuple(args), named, None))
-        except DiffersError:
-            raise
-        except Exception as error:
-            raise DiffersError(f"{self.func}: {error}") from error
-        if hashable(found) != hashable(self.result(values)):
-            raise DiffersError(f"the results of {self.func} lie otherwise")
-
-
-def laid(
-    numbers: Numbers,
-    seen: Sequence[Sequence[tuple[Any, Any]]],
-    rules: Mapping[OpOverload, ResultRule],
-) -> list[Laid]:
-    """The distinct calls whose results depend on the size, of operators that have a rule.
-
-    Args:
-        seen: at each size the keys of ``Shapes.of`` and what it gave.
-
-    Raises:
-        DiffersError: if the calls are not the same at all sizes.
-    """
-    if len({len(one) for one in seen}) != 1:
-        raise DiffersError("another number of operators has results")
-    found: dict[Any, Laid] = {}
-    for moment in zip(*seen, strict=True):
-        keys = [key for key, _ in moment]
-        if any(key[0] is not keys[0][0] for key in keys):
-            raise DiffersError("another operator runs")
-        if keys[0][0] not in rules or is_constant(keys) or tuple(keys) in found:
-            continue
-        args, kwargs = (pattern(numbers, [key[part] for key in keys]) for part in (1, 2))
-        found[tuple(keys)] = Laid(
-            keys[0][0],
-            rules[keys[0][0]],
-            args,
-            kwargs,
-            pattern(numbers, [layout for _, layout in moment]),
-        )
-    return list(found.values())
+def _question_of(call: Call) -> Any:
+    return hashable((call.args, call.kwargs, call.result))

@@ -6,7 +6,8 @@
    through all records.
 3. At another size the numbers follow from those, and must be whole ones; what a kernel takes
    for itself, and which kernels are chosen, from the target's rules, asked again. Results that
-   the target's rules lay out are laid out again, and must be what the numbers say.
+   the target's rules lay out are laid out again, and must be what the numbers say; a number of
+   theirs that is no polynomial, such as one that is rounded up, is what the rule gives.
 
 Not covered: code of the model's own, or a composition inside of torch, that takes another
 branch at a size between two recorded ones and not at the recorded ones themselves
@@ -22,7 +23,8 @@ from operator import attrgetter
 from graphmem.devices import Gpu
 from graphmem.instantiate.patterns import Pattern, is_constant, pattern
 from graphmem.instantiate.polynomials import DiffersError, Numbers
-from graphmem.instantiate.rules import Answer, Question, Told, laid
+from graphmem.instantiate.results import laid
+from graphmem.instantiate.rules import Answer, Question, Told
 from graphmem.options import Target
 from graphmem.schedule import Operation, Schedule, Storage, Unknown
 from graphmem.targets import context, result_rules
@@ -62,11 +64,11 @@ class Template:
         self._numbers = Numbers(sizes)
         schedules = [one.schedule for one in records]
         self._operations = _operations(schedules)
-        self._storages = list(_storages(self._numbers, schedules))
+        rules = result_rules(self._first.target)
+        self._laid = laid(self._numbers, [one.laid for one in evidence], rules)  # numbers first
+        self._storages = _storages(self._numbers, schedules)
         self._others = _others(self._numbers, schedules)
         self._told = _told(self._numbers, evidence)
-        rules = result_rules(self._first.target)
-        self._laid = laid(self._numbers, [one.laid for one in evidence], rules)
         self._notes = _notes(self._numbers, schedules, evidence)
         self._rest = self._notes_after(sizes, schedules, evidence)
         for size, schedule in zip(sizes, schedules, strict=True):
@@ -79,11 +81,11 @@ class Template:
         Raises:
             DiffersError: if it is not the records' with other numbers.
         """
-        values = self._numbers.at(size)
-        answers, choices, told = self._told.at(values)
         with context.active(context.Context(self._first.gpu)):
+            values = self._numbers.at(size)
             for one in self._laid:
                 one.check(values)
+        answers, choices, told = self._told.at(values)
         before = [note(values) for note in self._notes]
         return Schedule(
             operations=self._with_scratch(answers),
@@ -119,7 +121,8 @@ class Template:
         """The notes behind those of the context, which must be the same at all sizes."""
         rests = []
         for size, schedule, one in zip(sizes, schedules, evidence, strict=True):
-            told = self._told.at(self._numbers.at(size))[2]
+            with context.active(context.Context(self._first.gpu)):
+                told = self._told.at(self._numbers.at(size))[2]
             before = schedule.unknown[: one.noted]
             added = sum(note not in before for note in told)
             rests.append(schedule.unknown[len(before) + added :])
