@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphmem import devices
+from graphmem import collector, devices
 from graphmem import report as _report
 from graphmem.allocator import parse_alloc_conf
 from graphmem.compiled import compiled_run
@@ -155,9 +155,10 @@ def traced_call(
         subject = _report.Subject(
             kind, name or type(model).__name__, *counts, info(trace.call, parameter_names(model))
         )
-        report = summarize(
-            trace.schedule, subject, options, options.to_dict(), torch_version(), timeline
-        )
+        with collector.off():
+            report = summarize(
+                trace.schedule, subject, options, options.to_dict(), torch_version(), timeline
+            )
         if options.compile:
             ran = trace_model(model, call, options, loss, optimizer, compiled=True)
             compiled = compiled_run(ran.schedule, trace.schedule, ran.compiled, options)

@@ -22,13 +22,14 @@ from graphmem import errors
 
 ROOT = Path(graphmem.__file__).resolve().parent
 
-EVERYBODY = frozenset({"errors", "options", "as_text"})
+EVERYBODY = frozenset({"errors", "options", "as_text", "collector"})
 _DATA = frozenset({"devices", "schedule", "liveness", "allocator", "report", "fits", "summary"})
 _TORCH = frozenset({"sources", "targets", "trace", "analysis", "measure", "serving", "instantiate"})
 
 ARROWS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "as_text": frozenset(),
+    "collector": frozenset(),
     "options": frozenset({"errors"}),
     "devices": frozenset(),
     "schedule": frozenset(),

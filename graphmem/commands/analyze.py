@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from graphmem import collector
 from graphmem.commands.arguments import (
     REPORT_KINDS,
     add_output,
@@ -55,11 +56,13 @@ class Analyze:
             raise UsageError("--timeline is part of the JSON report: add --format json")
         arguments.target = target_of(arguments)
         snapshot = snapshot_of(arguments)
-        report, schedule = self._traced(arguments)
-        comparison = None
-        if snapshot is not None:
-            comparison = comparison_of(schedule, report, snapshot, arguments)
-        write(_rendered(report, comparison, kind, arguments), arguments.output)
+        with collector.off():
+            report, schedule = self._traced(arguments)
+            comparison = None
+            if snapshot is not None:
+                comparison = comparison_of(schedule, report, snapshot, arguments)
+            text = _rendered(report, comparison, kind, arguments)
+        write(text, arguments.output)
         return ExitCode.OK
 
     def _traced(self, arguments: argparse.Namespace) -> tuple[Report, Schedule]:

@@ -7,10 +7,8 @@ parameters; of several nodes that share one, each has the same parameter.
 
 from __future__ import annotations
 
-import gc
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -20,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
+from graphmem import collector
 from graphmem.errors import ModelLoadError, shown
 from graphmem.sources.onnx.element_types import ElementType
 from graphmem.sources.onnx.model import Array, Graph, Model, Node, ValueType, Weight
@@ -30,7 +29,7 @@ from graphmem.sources.onnx.user_rules import user_rule
 from graphmem.sources.onnx.values import as_constant
 
 _SMALL = 1 << 12
-"""Elements of a weight up to which its values are kept where weights are left out."""
+"""Elements of a constant up to which its values are kept where weights are left out."""
 
 _SMALL_INTEGERS = 1 << 22
 """The same of integers and booleans, which may decide sizes: what a trace keeps the values of
@@ -184,27 +183,16 @@ def build_module(model: Model, *, weights: bool, missing: Missing | None = None)
     """A model as a module; its forward takes the graph's inputs, by position or name.
 
     Args:
-        weights: give parameters their values; otherwise large ones are on the meta device.
+        weights: give parameters their values; otherwise they, and large constants, are on the
+            meta device.
         missing: gives a rule for operators that have none.
 
     Raises:
         ModelLoadError: an operator has no rule, or an input is defined nowhere.
     """
     builder = _Builder(model.path, weights, missing or (lambda node: None))
-    with _collector_off():
+    with collector.off():
         return builder.module(model.graph, {})
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Python's collector looks at all that is being built again and again, and frees none."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Known(NamedTuple):
@@ -298,11 +286,11 @@ class _Builder:
             return weight.read()
         trained = weight.element in _FLOATS and weight.shape and not constant
         most = _SMALL_INTEGERS if weight.element in _INTEGERS else _SMALL
-        wanted = self._weights or weight.numel <= most
-        array = weight.read() if wanted else None
+        # A small one that nobody wants is read all the same: a damaged file is refused.
+        array = weight.read() if self._weights or weight.numel <= most else None
         tensor = (
             torch.empty(weight.shape, dtype=weight.element.dtype, device="meta")
-            if array is None
+            if array is None or (trained and not self._weights)
             else as_tensor(array, weight.element)
         )
         return nn.Parameter(tensor) if trained else as_constant(tensor)

@@ -30,8 +30,9 @@ def from_onnx(path: str | os.PathLike[str], weights: bool = True) -> fx.GraphMod
 
     Args:
         path: the file. Weights in files beside it may be missing.
-        weights: give parameters their values. Without them, and where a file is missing,
-            those of more than 4,096 elements are on the meta device: enough for an analysis.
+        weights: give parameters their values. Without, they are on the meta device, as are
+            constants of more than 4,096 elements, and what a missing file has: enough for an
+            analysis.
 
     Raises:
         ModelLoadError: in one line, if it is no model, or contradicts itself.
