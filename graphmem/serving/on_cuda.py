@@ -148,7 +148,10 @@ class _Session:
         return None
 
     def range(self, held: int) -> tuple[int, int]:
-        """The least and the most that the arena holds, over what can't be known."""
+        """The least and the most that the arena holds in trials of what can't be known.
+
+        Weights come smallest first, and largest first: other orders can lie outside.
+        """
         found = [held]
         for pick, backwards in product(("none", "first", "largest"), (False, True)):
             part, scratch = self.part(pick)
@@ -167,7 +170,8 @@ class _Session:
                 "the order in which ONNX Runtime takes weights into the arena: another in each "
                 "process",
                 f"{len(part.assembled.held)} weights",
-                f"the file's; with others, and other workspaces, the arena holds {_span(held)}",
+                "the file's; with the smallest or the largest first, and other workspaces, the "
+                f"arena holds {_span(held)}: no bounds, other orders can lie outside",
             )
         if scratch.convolutions:
             yield self._workspaces(scratch, held)
