@@ -82,25 +82,36 @@ def kept(
         own = {held.storage} & rest | _slice(schedule, held.storage, rest, makers)
         if own:
             rest -= own
-            alone = own == {held.storage}
-            kind = Growing.TENSORS if alone else Growing.GRAPH
-            found.append(_growth(schedule, kind, own, held.storage, held.name, steps))
+            kind = _kind(schedule, own, held.storage)
+            name = None if kind is Growing.STATES else held.name
+            found.append(_growth(schedule, kind, own, held.storage, name, steps))
     by_line: dict[tuple[bool, str | None], set[int]] = defaultdict(set)
     for storage in (schedule.storages[i] for i in rest):
         by_line[storage.category is Category.OPTIMIZER_STATES, storage.source].add(storage.id)
-    for (states, _), own in by_line.items():
-        kind = Growing.STATES if states else Growing.TENSORS
+    for own in by_line.values():
         root = max(own, key=lambda i: (schedule.storages[i].nbytes, -i))
+        kind = Growing.STATES if _are_states(schedule, own) else Growing.TENSORS
         found.append(_growth(schedule, kind, own, root, None, steps))
     return joined(found)
 
 
+def _kind(schedule: Schedule, own: set[int], root: int) -> Growing:
+    if _are_states(schedule, own):
+        return Growing.STATES
+    return Growing.TENSORS if own == {root} else Growing.GRAPH
+
+
+def _are_states(schedule: Schedule, own: Iterable[int]) -> bool:
+    return all(schedule.storages[i].category is Category.OPTIMIZER_STATES for i in own)
+
+
 def joined(growths: Iterable[Growth]) -> tuple[Growth, ...]:
-    """Growths of one kind and holder with the same root line are one; the largest first."""
+    """The tensors of one holder are one growth, and all states; the largest first."""
     groups: dict[tuple[Growing, str | None, int], list[Growth]] = defaultdict(list)
     for growth in growths:
         by_holder = growth.holder is not None and growth.kind is Growing.TENSORS
-        groups[growth.kind, growth.holder, -1 if by_holder else growth.root].append(growth)
+        whole = by_holder or growth.kind is Growing.STATES
+        groups[growth.kind, growth.holder, -1 if whole else growth.root].append(growth)
     merged = [_merged(group) for group in groups.values()]
     return tuple(sorted(merged, key=lambda growth: (-growth.nbytes, growth.root)))
 

@@ -181,6 +181,44 @@ def test_the_history_of_an_optimizer_grows_until_it_is_full() -> None:
     assert found.bytes == 3 * (2 * 64 * 64 * 4 + 4)
 
 
+def test_the_states_of_an_optimizer_that_the_loop_names_are_one_growth_too() -> None:
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, max_eval=9)
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value: Tensor = model(batch()).pow(2).mean()
+        value.backward()
+        return value
+
+    (found,) = growth(lambda: optimizer.step(loss))
+    assert (found.kind, found.bytes) == ("optimizer_states", 3 * (2 * 64 * 64 * 4 + 4))
+
+
+@pytest.mark.parametrize("detaches", [False, True])
+def test_growth_is_what_a_real_run_grows_by(detaches: bool) -> None:
+    def make() -> Callable[[], None]:
+        model = nn.Sequential(nn.Linear(64, 128), nn.LayerNorm(128), nn.GELU(), nn.Dropout())
+        kept: list[Tensor] = []
+
+        def step() -> None:
+            output = model(batch()).sum()
+            kept.append(output.detach() if detaches else output)
+
+        return step
+
+    assert sum(found.bytes for found in growth(make())) == _grown(make())
+
+
+def _grown(step: Callable[[], None]) -> int:
+    """The bytes that the CPU's allocator gives out in a step, less those given back."""
+    step()
+    with torch.profiler.profile(profile_memory=True) as profile:
+        step()
+    events = profile.profiler.kineto_results.events()
+    return sum(event.nbytes() for event in events if event.name() == "[memory]")
+
+
 # -- what is no leak
 
 
