@@ -21,6 +21,7 @@ from graphmem.schedule import Schedule
 from graphmem.trace import known
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
 from graphmem.trace.optimizers import OptimizerChoice
+from graphmem.trace.quantized import packed_weights
 from graphmem.trace.run import explained, model_dtype, trace_model
 from graphmem.trace.step import Loop
 
@@ -176,4 +177,5 @@ def resident_bytes(model: nn.Module, call: Call) -> int:
     )
     parts = known.parts_in(list(tensors))
     storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in parts}
-    return sum(storage.nbytes() for storage in storages.values())
+    packed = sum(size for module in model.modules() for _, size in packed_weights(module))
+    return packed + sum(storage.nbytes() for storage in storages.values())

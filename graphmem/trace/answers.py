@@ -23,7 +23,16 @@ from torch._ops import OpOverload
 from graphmem.errors import UnsupportedOpError
 from graphmem.schedule import Unknown
 from graphmem.targets import Layout, ResultRule, layouts
-from graphmem.trace import choices, known, optimizer_values, packed, shapes, sizes, sparse
+from graphmem.trace import (
+    choices,
+    known,
+    optimizer_values,
+    packed,
+    quantized,
+    shapes,
+    sizes,
+    sparse,
+)
 from graphmem.trace.assumptions import Assumptions, value_needed
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.hollow import hollow_results, hollow_storage, on_storage
@@ -86,6 +95,8 @@ class Answers:
                 f"at {place.module} ({place.source}); make them with layout=torch.jagged"
             )
         all_known = all(entry.known for entry in inputs)
+        if quantized.concerns(call):
+            return call.run() if all_known else _quantized(call, place)
         if operator.needs_values and all_known:
             if not sizes.is_plain_indexing(call):
                 self._assumptions.decided(inputs)
@@ -229,6 +240,16 @@ def _sparse(call: Dispatched, place: Place) -> Any:
         raise UnsupportedOpError(
             f"operator {call.operator.name} on sparse tensors is not modelled, at "
             f"{place.module} ({place.source}); use dense tensors there"
+        ) from error
+
+
+def _quantized(call: Dispatched, place: Place) -> Any:
+    try:
+        return quantized.result(call)
+    except shapes.NoShapeRuleError as error:
+        raise UnsupportedOpError(
+            f"operator {call.operator.name} on quantized tensors is not modelled, at "
+            f"{place.module} ({place.source}); analyze the model before it is quantized"
         ) from error
 
 

@@ -162,8 +162,17 @@ class Ledger:
         entry.watch = weakref.ref(storage, died)
         return entry
 
-    def enter_workspace(self, nbytes: int, *, born: int, op: str, module: str) -> Entry:
-        """Enter bytes that a library takes for itself and keeps; no tensor is on them."""
+    def enter_bytes(
+        self,
+        nbytes: int,
+        *,
+        born: int,
+        op: str | None,
+        module: str,
+        category: Category = Category.WORKSPACES,
+        name: str | None = None,
+    ) -> Entry:
+        """Enter bytes that a library takes and keeps; no tensor is on them."""
         entry = Entry(
             id=len(self.entries),
             nbytes=nbytes,
@@ -174,7 +183,8 @@ class Ledger:
             source=None,
             born=born,
             last_use=born,
-            category=Category.WORKSPACES,
+            category=category,
+            name=name,
         )
         self.entries.append(entry)
         return entry

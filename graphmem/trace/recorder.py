@@ -373,9 +373,7 @@ class Recorder(TorchDispatchMode):
             return []
         self._threads.add(thread)
         born = len(self.ledger.calls)
-        return [
-            self.ledger.enter_workspace(nbytes, born=born, op=call.operator.name, module=TOP_LEVEL)
-        ]
+        return [self.ledger.enter_bytes(nbytes, born=born, op=call.operator.name, module=TOP_LEVEL)]
 
     def _enter(self, tensor: Tensor, op: str, moment: Moment) -> Entry:
         place = moment.place

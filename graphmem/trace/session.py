@@ -24,9 +24,9 @@ from torch.optim.optimizer import (
 
 from graphmem.devices import DEFAULT, Gpu
 from graphmem.options import Target
-from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown
+from graphmem.schedule import BEFORE, TOP_LEVEL, Category, Schedule, Unknown
 from graphmem.targets import Context, installed, not_modelled, not_reviewed
-from graphmem.trace import known, values
+from graphmem.trace import known, quantized, values
 from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.assumptions import Assuming
 from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
@@ -40,6 +40,7 @@ from graphmem.trace.recorder import Recorder
 from graphmem.trace.rng import states_recorded
 from graphmem.trace.saved import saved_tensors
 from graphmem.trace.scaler import Scalers
+from graphmem.trace.shapes import NoShapeRuleError
 from graphmem.trace.storages import cloned_as_tensors
 
 _COMPILED = Unknown(
@@ -97,6 +98,7 @@ class Session:
                 flatten_recurrent(root)
         for module in _as_moved(root, set()):
             path = self.modules.path(module)
+            self._packed(module, path)
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):
                 if tensor is None or is_lazy(tensor):
                     continue
@@ -107,6 +109,22 @@ class Session:
                     self.recorder.adopt(tensor.grad, Category.GRADIENTS, path, f"{full}.grad")
                 if isinstance(tensor, nn.Parameter) and entry.module == path:
                     self.modules.own(path, tensor)
+
+    def _packed(self, module: nn.Module, path: str) -> None:
+        """Count the packed weights of a quantized module as its parameters."""
+        ledger = self.recorder.ledger
+        try:
+            for name, nbytes in quantized.packed_weights(module):
+                ledger.enter_bytes(
+                    nbytes,
+                    born=BEFORE,
+                    op=None,
+                    module=path,
+                    category=Category.PARAMETERS,
+                    name=f"{path}.{name}",
+                )
+        except NoShapeRuleError as error:
+            ledger.note(Unknown(str(error), path, "nothing"))
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Adopt an optimizer that the user made: its parameters and states."""
