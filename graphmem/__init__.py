@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from graphmem.sources.onnx.subject import from_onnx
     from graphmem.sources.onnx.user_rules import onnx_rule
     from graphmem.sweeps import Case, cases, sweep
+    from graphmem.targets.user_rules import register_rule
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ __all__ = [
     "graph",
     "onnx_rule",
     "record",
+    "register_rule",
     "spec",
     "sweep",
 ]
@@ -57,6 +59,7 @@ _LAZY = {
     "InputSpec": "graphmem.sources.inputs",
     "from_onnx": "graphmem.sources.onnx.subject",
     "onnx_rule": "graphmem.sources.onnx.user_rules",
+    "register_rule": "graphmem.targets.user_rules",
     "spec": "graphmem.sources.inputs",
     "Case": "graphmem.sweeps",
     "cases": "graphmem.sweeps",

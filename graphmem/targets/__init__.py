@@ -23,6 +23,7 @@ from graphmem.targets.layout import Layout, layouts
 from graphmem.targets.overrides import installed, overrides
 from graphmem.targets.results import ResultRule, result_rules
 from graphmem.targets.scratch import Bytes, Call, Rule, scratch_rule, stages, turns
+from graphmem.targets.user_rules import operator_rule
 
 __all__ = [
     "Bytes",
@@ -48,6 +49,9 @@ __all__ = [
 
 def rule_of(func: OpOverload, target: Target) -> Rule | None:
     """The scratch rule of an operator on a target: its own, or that of its kind."""
+    user = operator_rule(func._schema.name)
+    if user is not None:
+        return user.scratch_of
     own = scratch_rule(target, func._schema.name)
     if own is not None:
         return own

@@ -176,7 +176,7 @@ class Answers:
     def _assumed(self, call: Dispatched, place: Place, error: Exception) -> Any:
         what = f"operator {call.operator.name} has no fake kernel"
         where = f"{place.module} ({place.source})" if place.source else place.module
-        advice = "give it one with torch.library.register_fake"
+        advice = "give it one with torch.library.register_fake, or graphmem.register_rule"
         if self._assumptions.how.strict:
             raise UnsupportedOpError(f"{what}, at {where}; {advice}") from error
         try:

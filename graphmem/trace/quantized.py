@@ -58,10 +58,10 @@ def packed_weights(module: nn.Module) -> Iterator[tuple[str, int]]:
             yield name, sum(part.numel() * part.element_size() for part in _unpacked(value))
 
 
-def _unpacked(packed: torch.ScriptObject) -> list[Tensor]:
+def _unpacked(packed: Any) -> list[Tensor]:
     """The weight, and the bias if there is one."""
-    if "unpack" not in packed._method_names():  # type: ignore[attr-defined]
-        raise NoShapeRuleError(f"packed weights {packed._type()}")  # type: ignore[attr-defined]
+    if "unpack" not in packed._method_names():
+        raise NoShapeRuleError(f"packed weights {packed._type()}")
     with torch._C._DisableTorchDispatch():
         weight, bias = packed.unpack()
     return [weight] if bias is None else [weight, bias]

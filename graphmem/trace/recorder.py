@@ -319,15 +319,37 @@ class Recorder(TorchDispatchMode):
             return rule(asked)
         return self._evidence.ask(len(self.ledger.calls), call.func, rule, asked)
 
+    def foreign(
+        self, name: str, given: Any, result: Any, scratch: int, *, writes: bool = False
+    ) -> None:
+        """Enter a kernel that the dispatcher does not see (``kernels``).
+
+        Args:
+            given: its arguments; ``writes`` says that it may write on all of them.
+            result: its results; tensors among the arguments are written and returned.
+            scratch: the bytes that it allocates for itself.
+        """
+        inputs = [self._entry(part) for part in known.parts_in(given)]
+        moment = self._moment(describe(torch.ops.aten.lift_fresh.default))
+        allocated = []
+        for part in known.parts_in(result):
+            if self.ledger.find(part) is None:
+                allocated.append(self._enter(part, name, moment))
+        returned = [entry for entry in self.ledger.entries_of(result) if entry not in allocated]
+        written = inputs if writes else returned
+        for entry in written:
+            entry.known = False
+        self._call(name, moment, inputs, written, allocated, ((scratch,),) if scratch else ())
+
     # -- entering in the ledger
 
     def _inputs(self, call: Dispatched) -> list[Entry]:
         """The entries of all tensors in arguments, entering the ones never seen before."""
-        found: list[Entry] = []
-        for part in known.parts_in(call.arguments):
-            entry = self.ledger.find(part)
-            found.append(entry if entry is not None else self.stray(part))
-        return found
+        return [self._entry(part) for part in known.parts_in(call.arguments)]
+
+    def _entry(self, part: Tensor) -> Entry:
+        entry = self.ledger.find(part)
+        return entry if entry is not None else self.stray(part)
 
     def stray(self, tensor: Tensor, target: str = "torch.tensor") -> Entry:
         """Enter a tensor that came into being below the dispatcher, on the host."""

@@ -253,8 +253,15 @@ def explained() -> Iterator[None]:
         where = _user_line(error)
         at = f" at {where}" if where else ""
         raise TraceError(
-            f"the model failed{inside}{at}: {type(error).__name__}: {one_line(error)}"
+            f"the model failed{inside}{at}: {type(error).__name__}: {one_line(error)}{_hint(error)}"
         ) from error
+
+
+def _hint(error: Exception) -> str:
+    """What to do where code reads a tensor's memory by itself."""
+    if "data pointer" not in str(error):
+        return ""
+    return "; say what the function that reads it returns: graphmem.register_rule"
 
 
 def _user_line(error: BaseException) -> str | None:

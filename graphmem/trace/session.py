@@ -34,6 +34,7 @@ from graphmem.trace.evidence import Evidence
 from graphmem.trace.flatten import flatten_recurrent
 from graphmem.trace.gpu import gpu_noticed
 from graphmem.trace.hollow import is_hollow
+from graphmem.trace.kernels import foreign_kernels
 from graphmem.trace.leaves import Leaves
 from graphmem.trace.modules import ModuleCalls, category_of
 from graphmem.trace.recorder import Recorder
@@ -195,6 +196,7 @@ class Session:
             else:
                 stack.enter_context(autocast_told(self.recorder))
             stack.enter_context(values.asked_for(self.recorder))
+            stack.enter_context(foreign_kernels(self.recorder))
             stack.enter_context(states_recorded(self.recorder))
             stack.enter_context(cloned_as_tensors(self.recorder))
             stack.enter_context(self.recorder)

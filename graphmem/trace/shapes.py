@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from graphmem.targets import Call, Layout, ResultRule, layouts
+from graphmem.targets.user_rules import operator_rule
 from graphmem.trace.hollow import twin
 
 META = torch.device("meta")
@@ -91,6 +92,9 @@ class Shapes:
         return found
 
     def _compute(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        user = operator_rule(func._schema.name)
+        if user is not None:
+            return layouts(_called_on_meta(user.results, args, kwargs))
         rule = self._rules.get(func)
         if rule is None:
             return layouts(_on_meta(func, args, kwargs))
@@ -126,20 +130,29 @@ def _on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """The operator's result on meta tensors."""
     if func is _GROUPED_MM:
         return _grouped_mm(*args, **kwargs)
+    try:
+        return _called_on_meta(func, args, kwargs)
+    except NotImplementedError:
+        return _result_of_fake(func, args, kwargs)
+    except RuntimeError as error:
+        if _asks_for_values(error):
+            raise NeedsValueError from error
+        if "no fake impl registered" in str(error):  # torch/_library/custom_ops.py
+            raise NoShapeRuleError from error
+        raise
+
+
+def _called_on_meta(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What a function gives for meta twins of tensors."""
     meta_args = [map_tensors(a, twin) for a in args]
     meta_kwargs = {key: map_tensors(value, twin) for key, value in kwargs.items()}
     if "device" in meta_kwargs:
         meta_kwargs["device"] = META
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False
-    try:
-        return func(*meta_args, **meta_kwargs)
-    except NotImplementedError:
-        return _result_of_fake(func, args, kwargs)
-    except RuntimeError as error:
-        if _asks_for_values(error):
-            raise NeedsValueError from error
-        raise
+    return function(*meta_args, **meta_kwargs)
 
 
 def _grouped_mm(a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -20,6 +20,7 @@ from graphmem.schedule import Unknown
 from graphmem.trace.assumptions import Assumptions, value_needed
 from graphmem.trace.place import Place, asked_by_optimizer
 from graphmem.trace.recorder import Recorder
+from graphmem.trace.replaced import replaced
 
 
 class UnknownFloat(float):
@@ -109,7 +110,7 @@ def asked_for(recorder: Recorder) -> Iterator[None]:
     asked = _Asked(recorder)
     with ExitStack() as stack:
         for owner, name, function in _methods(asked):
-            stack.enter_context(_replaced(owner, name, function))
+            stack.enter_context(replaced(owner, name, function))
         yield
 
 
@@ -185,16 +186,3 @@ def _is_finite(original: Callable[..., Any], answer: bool) -> Callable[..., Any]
         return answer if isinstance(value, UnknownFloat) else bool(original(value))
 
     return test
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    original, was_own = getattr(owner, name), name in vars(owner)
-    setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        if was_own:
-            setattr(owner, name, original)
-        else:
-            delattr(owner, name)
