@@ -55,12 +55,14 @@ class Weight:
 
     ``read`` gives its values (an array of ``shape``), or None where there are none: in a file
     that is missing. Types of less than a byte and bfloat16 come as arrays of ``ml_dtypes``.
+    ``is_literal``: a Constant node gives it, no initializer.
     """
 
     name: str
     element: ElementType
     shape: tuple[int, ...]
     read: Callable[[], Array | None] = field(compare=False, repr=False)
+    is_literal: bool = False
 
     @property
     def numel(self) -> int:
@@ -137,6 +139,13 @@ class Graph:
         """The types that it states, of inputs and outputs too."""
         ends = {v.name: v.type for v in (*self.inputs, *self.outputs) if v.type is not None}
         return {**self.types, **ends}
+
+    def initializers(self) -> Iterator[Weight]:
+        """Its initializers, and those of the graphs in it."""
+        yield from (weight for weight in self.weights.values() if not weight.is_literal)
+        for node in self.nodes:
+            for _, body in node.bodies():
+                yield from body.initializers()
 
     def read(self) -> frozenset[str]:
         """The names of values that a node or a body reads, and of its outputs."""

@@ -182,6 +182,10 @@ _OWN_NAMES = MODULE_NAMES | {"_call", "_rule", "_sources", "_bodies"} | {*vars(O
 def build_module(model: Model, *, weights: bool, missing: Missing | None = None) -> fx.GraphModule:
     """A model as a module; its forward takes the graph's inputs, by position or name.
 
+    Parameters are the initializers of floats that have a dimension. Constant nodes hold what the
+    code of a model has as numbers, and are not trained; but in a file without such initializers
+    they are its weights, as Paddle2ONNX writes them.
+
     Args:
         weights: give parameters their values; otherwise they, and large constants, are on the
             meta device.
@@ -190,7 +194,8 @@ def build_module(model: Model, *, weights: bool, missing: Missing | None = None)
     Raises:
         ModelLoadError: an operator has no rule, or an input is defined nowhere.
     """
-    builder = _Builder(model.path, weights, missing or (lambda node: None))
+    trains_literals = not any(map(_is_weight, model.graph.initializers()))
+    builder = _Builder(model.path, weights, missing or (lambda node: None), trains_literals)
     with collector.off():
         return builder.module(model.graph, {})
 
@@ -204,8 +209,9 @@ class _Known(NamedTuple):
 
 
 class _Builder:
-    def __init__(self, path: str, weights: bool, missing: Missing) -> None:
+    def __init__(self, path: str, weights: bool, missing: Missing, trains_literals: bool) -> None:
         self._path = path
+        self._trains_literals = trains_literals
         self._weights = weights
         self._missing = missing
         self._tensors: dict[tuple[int, bool], Any] = {}
@@ -284,7 +290,8 @@ class _Builder:
     def _made(self, weight: Weight, constant: bool) -> Any:
         if weight.element.dtype is None:
             return weight.read()
-        trained = weight.element in _FLOATS and weight.shape and not constant
+        trained = _is_weight(weight) and not constant
+        trained = trained and (self._trains_literals or not weight.is_literal)
         most = _SMALL_INTEGERS if weight.element in _INTEGERS else _SMALL
         # A small one that nobody wants is read all the same: a damaged file is refused.
         array = weight.read() if self._weights or weight.numel <= most else None
@@ -294,6 +301,11 @@ class _Builder:
             else as_tensor(array, weight.element)
         )
         return nn.Parameter(tensor) if trained else as_constant(tensor)
+
+
+def _is_weight(weight: Weight) -> bool:
+    """Whether it is of a kind that is trained: floats with a dimension."""
+    return weight.element in _FLOATS and bool(weight.shape)
 
 
 def as_tensor(array: Array, element: ElementType) -> Tensor:

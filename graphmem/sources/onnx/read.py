@@ -233,7 +233,7 @@ class _Reader:
         if node.domain:
             return None
         if node.op == "Constant":
-            return constant(node)
+            return replace(constant(node), is_literal=True)
         if node.op == "Identity" and node.inputs:
             # Another name: exporters write equal weights once, and share them so.
             return weights.get(node.inputs[0])

@@ -21,7 +21,9 @@ def from_onnx(path: str | os.PathLike[str], weights: bool = True) -> fx.GraphMod
     """An ONNX model as a ``torch.fx.GraphModule`` that computes, trains and can be analyzed.
 
     Each node is a submodule of its name: ``/layer1/conv/Conv`` is ``layer1.conv.Conv``, and its
-    weights are its parameters. ``forward`` takes the graph's inputs in their order, or by their
+    weights are its parameters: initializers of floats with a dimension (a file does not tell
+    which a model would have as buffers), and Constant nodes where it has no such initializers.
+    ``forward`` takes the graph's inputs in their order, or by their
     names as Python writes them (``images:0`` is ``images_0``): tensors, lists of tensors for
     sequences, None for an empty optional, numpy arrays for strings.
 

@@ -206,6 +206,16 @@ def test_a_weight_of_several_nodes_is_one_parameter() -> None:
     assert len(module.state_dict()) == 2
 
 
+def test_constant_nodes_are_trained_only_where_a_file_has_no_other_weights() -> None:
+    weight = numpy_helper.from_array(np.ones(2, np.float32), "w")
+    nodes = [node("Constant", "", "c", value_floats=[1.0, 2.0]), node("Mul", "x c", "a")]
+    with_weight = model([*nodes, node("Add", "a w", "y")], weights=[weight])
+    without = model([*nodes, node("Neg", "a", "y")])
+    for proto, trained in ((with_weight, [[1.0, 1.0]]), (without, [[1.0, 2.0]])):
+        module = build_module(as_model(proto, "m"), weights=True)
+        assert [p.tolist() for p in module.parameters()] == trained
+
+
 # -- external data
 
 
