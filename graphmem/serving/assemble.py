@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import onnx
 
 from graphmem.ort import Call, Execution, Graph, Node, Setup, Value
 from graphmem.ort.graph import IN_SCRATCH, pattern_key
-from graphmem.ort.pattern import aligned
 from graphmem.serving.results import NOTHING, GraphCall, Result
+from graphmem.serving.weights import Held, Kept
 from graphmem.sources.onnx import model as plain
 from graphmem.sources.onnx.element_types import ElementType
 from graphmem.sources.onnx.runtime.calls import Shapes
@@ -20,20 +19,10 @@ from graphmem.sources.onnx.runtime.foreign_shapes import Types
 from graphmem.sources.onnx.runtime.kernels import aliases, in_place
 from graphmem.sources.onnx.runtime.optimize import bodies, captured, in_order
 from graphmem.sources.onnx.runtime.packers import Constants
-from graphmem.sources.onnx.runtime.packing import SMALL_BYTES, Repeats, packed
 from graphmem.sources.onnx.runtime.scratch import scratch
 
 Names = tuple[str, ...]
 Bytes = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A weight in the arena: its name, and the node that packs it, or "" for a copy."""
-
-    weight: str
-    packed_by: str
-    setup: Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +70,16 @@ def assemble(
         in_block: all weights of a graph lie in one block of the arena.
     """
     maker = _Assembler(proto, threads, original, packs=packs, in_block=in_block)
-    maker.keep(model.graph, {}, call, {n: r.element for n, r in inputs.items() if r.element})
+    maker.kept.graph(model.graph, {}, call, {n: r.element for n, r in inputs.items() if r.element})
     scope = _Scope(dict(inputs), {})
     execution = maker.graph(proto.graph, original.graph, model.graph, call, scope, None)
     return Assembled(
         execution,
-        maker.held(),
-        maker.weights,
-        maker.dropped,
+        maker.kept.held(),
+        maker.kept.weights,
+        maker.kept.dropped,
         maker.results,
-        maker.readers,
+        maker.kept.readers,
     )
 
 
@@ -123,25 +112,12 @@ class _Assembler:
         packs: bool,
         in_block: bool,
     ) -> None:
-        self.packs = packs
-        self.in_block = in_block
+        self.kept = Kept(_filled(proto.graph), packs=packs, in_block=in_block)
         self.dims = Dims(proto, original)
-        self.repeats = Repeats()
         self.originals = dict(_named_bodies(original.graph))
         self.threads = threads
-        self.setup: list[Held] = []
-        self.weights: dict[str, plain.Weight] = {}
         self.results: dict[str, Result] = {}
-        self.readers: dict[str, str] = {}
-        self.read: dict[str, int] = {}
-        self.read_packed: dict[str, int] = {}
         self._graphs: dict[int, _Structure] = {}
-        self._filled = _filled(proto.graph)
-
-    @cached_property
-    def dropped(self) -> frozenset[str]:
-        """The weights that nothing reads any more once they are packed."""
-        return frozenset(n for n, count in self.read_packed.items() if count == self.read[n])
 
     def graph(
         self,
@@ -194,72 +170,6 @@ class _Assembler:
         self._graphs[id(proto)] = _Structure(proto, made, nodes, types)
         return self._graphs[id(proto)]
 
-    def held(self) -> tuple[Held, ...]:
-        """What was noted; the copy of a small weight is given back once nothing reads it."""
-        return tuple(
-            replace(one, setup=replace(one.setup, is_dropped=True))
-            if not one.packed_by and one.weight in self.dropped
-            else one
-            for one in self.setup
-        )
-
-    def keep(
-        self,
-        graph: plain.Graph,
-        outer: Mapping[str, plain.Weight],
-        call: GraphCall,
-        elements: Mapping[str, ElementType],
-    ) -> None:
-        """Note what the session of a graph keeps of its weights, and what its kernels pack.
-
-        A graph's own come first, then those of its bodies. In a block of the arena each weight
-        lies at a multiple of 256 bytes, besides the copies of small ones.
-
-        Args:
-            graph: the graph.
-            outer: the weights of the graphs around it.
-            call: a run of it.
-            elements: the types of the values of the graphs around it.
-        """
-        own = {n: w for n, w in graph.weights.items() if n not in self._filled}
-        visible = {**outer, **own}
-        known = {**elements, **_elements(graph, call)}
-        self.weights |= own
-        for weight in own.values():
-            if 0 < weight.nbytes <= SMALL_BYTES:
-                self.setup.append(Held(weight.name, "", Setup(weight.nbytes)))
-            if weight.nbytes and self.in_block:
-                self.setup.append(Held(weight.name, "", Setup(aligned(weight.nbytes))))
-        for node in graph.nodes:
-            self._pack(
-                node,
-                {p: visible[n] for p, n in enumerate(node.inputs) if n in visible},
-                {p: known[n] for p, n in enumerate(node.inputs) if n in known},
-            )
-        for node in graph.nodes:
-            ran = dict(call.bodies.get(node.outputs, ()))
-            for name, body in reversed([*node.bodies()]):  # as measured: else_branch comes last
-                self.keep(body, visible, ran.get(name, GraphCall()), known)
-
-    def _pack(
-        self,
-        node: plain.Node,
-        own: Mapping[int, plain.Weight],
-        elements: Mapping[int, ElementType],
-    ) -> None:
-        for weight in own.values():
-            self.read[weight.name] = self.read.get(weight.name, 0) + 1
-            self.readers.setdefault(weight.name, node.name)
-        if not self.packs:
-            return
-        for position, made in packed(node, Constants(own, elements)).items():
-            weight = own[position]
-            made = self.repeats.marked(node, weight, made)
-            setup = Setup(made.nbytes, made.in_region, made.is_freed, made.temporary)
-            self.setup.append(Held(weight.name, node.name, setup))
-            if made.nbytes:
-                self.read_packed[weight.name] = self.read_packed.get(weight.name, 0) + 1
-
     def _call(
         self, node: onnx.NodeProto, one: plain.Node, call: GraphCall, scope: _Scope
     ) -> Call | None:
@@ -269,7 +179,7 @@ class _Assembler:
         given = [scope.results.get(n, NOTHING) for n in one.inputs]
         known = ((p, scope.weights.get(n)) for p, n in enumerate(one.inputs))
         constants = Constants(
-            {p: w for p, w in known if w is not None and w.name not in self._filled},
+            {p: w for p, w in known if w is not None and w.name not in self.kept.filled},
             {p: r.element for p, r in enumerate(given) if r.element},
         )
         found = scratch(
@@ -280,7 +190,7 @@ class _Assembler:
                 made.element.nbytes(1) if made.element else 0,
                 self.threads,
                 constants,
-                self.packs,
+                self.kept.packs,
             ),
         )
         if not found.blocks:
@@ -329,19 +239,11 @@ class _Assembler:
         names = [v.name for v in proto.input if v.name not in initialized]
         if node is not None:
             names += _captured(proto)
-            if any(n in self.dropped for n in names):  # what is packed is no tensor any more
+            if any(n in self.kept.dropped for n in names):  # what is packed is no tensor any more
                 return None
         shapes = [scope.results.get(n, NOTHING).shape for n in names]
         known = [shape for shape in shapes if shape is not None]
         return pattern_key(known) if len(known) == len(shapes) else None
-
-
-def _elements(graph: plain.Graph, call: GraphCall) -> dict[str, ElementType]:
-    """The element types of a graph's own values, as far as its file and a run of it know them."""
-    stated = graph.known_types()
-    found = {n: t.element for n, t in stated.items() if isinstance(t, plain.TensorType)}
-    found |= {name: weight.element for name, weight in graph.weights.items()}
-    return found | {n: r.element for n, r in call.results.items() if r.element}
 
 
 def _made_by(nodes: Iterable[onnx.NodeProto]) -> frozenset[str]:

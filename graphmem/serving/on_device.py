@@ -22,8 +22,9 @@ from dataclasses import dataclass, field, replace
 
 from graphmem.ort import Call, Execution, Graph, Node, Setup
 from graphmem.ort.copies import FROM_HOST, TO_HOST, Side, Split, split
-from graphmem.serving.assemble import Assembled, Held
+from graphmem.serving.assemble import Assembled
 from graphmem.serving.results import NOTHING, Result
+from graphmem.serving.weights import Held
 from graphmem.sources.onnx import model as plain
 from graphmem.sources.onnx.runtime.cuda.memory import ALIASES, IN_PLACE, host_inputs, host_outputs
 from graphmem.sources.onnx.runtime.cuda.placement import SMALL_ELEMENTS, Candidate, on_cuda
