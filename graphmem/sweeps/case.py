@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from dataclasses import fields as fields_of
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from graphmem import devices
 from graphmem.allocator import parse_alloc_conf
 from graphmem.errors import UsageError
-from graphmem.options import Mode, Precision, Target, choice, nearest, parse_bytes
+from graphmem.options import Mode, Options, Precision, Target, choice, nearest, parse_bytes
 
 OPTIONS = (
     *("target", "master_weights", "optimizer", "foreach", "fused", "set_to_none"),
@@ -76,8 +77,22 @@ def case(subject: str, **values: Any) -> Case:
     for name in others.keys() - set(OPTIONS):
         raise UsageError(f"sweep: no option {name!r}{nearest(name, (*own, *OPTIONS))}")
     fields = {name: _plain(value) for name, value in values.items() if name in own}
-    made = Case(subject, **fields, options=tuple(sorted(others.items())))
-    return _checked(made)
+    changed = {name: value for name, value in _options(others) if value != _DEFAULTS[name]}
+    return _checked(Case(subject, **fields, options=tuple(sorted(changed.items()))))
+
+
+_DEFAULTS = {field.name: field.default for field in fields_of(Options)}
+
+
+def _options(others: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The other options, as values that compare and hash."""
+    for name, value in others.items():
+        if name == "assume":
+            yield name, tuple(sorted(dict(value or ()).items()))
+        elif name == "headroom":
+            yield name, parse_bytes(value or 0, name)
+        else:
+            yield name, value
 
 
 def _plain(value: Any) -> Any:
@@ -95,7 +110,6 @@ def _checked(made: Case) -> Case:
     options = dict(made.options)
     if choice(Target, options.get("target", "cuda"), "target") is Target.ONNXRUNTIME:
         raise UsageError("sweep: target onnxruntime is for graphmem analyze; use cuda or cpu")
-    parse_bytes(options.get("headroom", 0), "headroom")
     parse_alloc_conf(options.get("alloc_conf") or "")
     if made.device is None:
         return made
@@ -132,5 +146,5 @@ def cases(
 
 def _each(values: Any) -> Iterator[Any]:
     """One value, or several, each once."""
-    alone = values is None or isinstance(values, str | int)
+    alone = isinstance(values, str) or not isinstance(values, Iterable)
     yield from (values,) if alone else dict.fromkeys(values)

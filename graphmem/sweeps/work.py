@@ -83,8 +83,11 @@ def _options(case: Case) -> Options:
     from graphmem.analysis import make_options
     from graphmem.trace.optimizers import find_optimizer
 
+    others = dict(case.options)
+    if "assume" in others:
+        others["assume"] = dict(others["assume"])
     options = make_options(
-        mode=case.runs_as, precision=case.precision, device=case.device, **dict(case.options)
+        mode=case.runs_as, precision=case.precision, device=case.device, **others
     )
     find_optimizer(options.optimizer)
     return options

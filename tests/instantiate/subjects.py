@@ -14,6 +14,7 @@ from graphmem.analysis import make_options
 from graphmem.fits import gpu_of
 from graphmem.instantiate import Recorded
 from graphmem.sources.inputs import InputSpec
+from graphmem.trace.inputs import Call
 from graphmem.trace.run import trace_model
 
 Inputs = Callable[[int], Any]
@@ -25,7 +26,7 @@ def tracer(model: nn.Module, inputs: Inputs, **options: Any) -> Callable[[int], 
 
     def trace(size: int) -> Recorded:
         given = inputs(size)
-        call = (given if isinstance(given, tuple) else (given,), {})
+        call: Call = (given if isinstance(given, tuple) else (given,), {})
         made = trace_model(model, call, resolved, optimizer=resolved.optimizer, evidence=True)
         return Recorded(made.schedule, made.evidence, resolved.target, gpu_of(resolved))
 

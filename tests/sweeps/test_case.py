@@ -53,6 +53,12 @@ def test_where_the_batch_is_one_they_go_together_by_their_sequence() -> None:
     assert [case.seq for case in made[0].cases] == [64, 128, 256]
 
 
+def test_a_default_that_is_given_makes_no_other_case() -> None:
+    plain = cases("a.py:m")
+    assert cases("a.py:m", optimizer="adamw", steps=2, target="cuda", headroom="0 B") == plain
+    assert cases("a.py:m", steps=3) != plain
+
+
 def test_what_differs_in_more_goes_alone() -> None:
     made = chunks(cases(["a.py:m", "b.py:m"], precision=["fp32", "bf16"]))
     assert [(len(one.cases), one.axis, one.lane) for one in made] == 4 * [(1, None, None)]

@@ -65,7 +65,7 @@ def test_the_answers_are_those_of_single_analyses(in_threads: Executor) -> None:
 
 def test_a_grid_of_batches_and_sequences(in_threads: Executor) -> None:
     made = cases(f"{FACTORIES}:language", batch=[1, 2, 3, 4, 6], seq=[8, 16])
-    for outcome in sweep(made, in_threads, cache=None):
+    for outcome in list(sweep(made, in_threads, cache=None)):
         whole = _analyzed("language", batch=outcome.case.batch, seq=outcome.case.seq)
         assert _answer(outcome, whole) == whole
 
