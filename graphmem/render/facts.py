@@ -279,7 +279,7 @@ def _compiled(report: Report, mark: Mark) -> Iterator[Fact]:
     yield "Compiled", f"{sizes}, {graphs}; the higher in step {run.step}, {run.phase}, at {at}"
     if run.saved_bytes or run.eager_saved_bytes:
         saved, eager = map(format_bytes, (run.saved_bytes, run.eager_saved_bytes))
-        yield "", f"forward keeps {saved} for backward, {eager} without torch.compile"
+        yield "Compiled", f"forward keeps {saved} for backward, {eager} without torch.compile"
 
 
 def _device(report: Report, mark: Mark) -> Iterator[Fact]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphmem.report import (
+    Compiled,
     CopyItem,
     Fit,
     Fits,
@@ -13,6 +14,7 @@ from graphmem.report import (
     InputInfo,
     OutOfMemory,
     Peak,
+    Range,
     Report,
     Step,
     Subject,
@@ -93,6 +95,19 @@ def training_report(blocks: int = 32) -> Report:
         graphmem="0.1.0",
         torch="2.13.0",
         device={"name": "H200", "arch": "sm_90", "capacity_bytes": H200},
+        compiled=Compiled(
+            requested_bytes=Range(total - 4 * GIB, total - GIB),
+            allocated_bytes=Range(total - 4 * GIB, total - GIB),
+            reserved_bytes=Range(total - 3 * GIB, total),
+            saved_bytes=9 * GIB,
+            eager_saved_bytes=12 * GIB,
+            graphs=2,
+            step=2,
+            phase="backward",
+            op="aten.mul.Tensor",
+            module=place,
+            source=source,
+        ),
         growth=(
             GrowthItem(
                 kind="graph",
