@@ -11,10 +11,13 @@ with foreach), each in a fresh process and without weights:
 
 The times leave out imports and the building of the model on the meta device, and hold
 everything after it. A step is zero_grad, forward, loss, backward and optimizer step; the
-total has the preparation and the summary too.
+total has the preparation and the summary too, and stands also in seconds of processor time,
+which other programs on the machine change less.
 
     python tools/bench_trace.py                 the whole model
     python tools/bench_trace.py --layers 4      a quick look
+    python tools/bench_trace.py --config models/llama3_405b.json --seq 8192 --layers 8 32 126
+                                                growth with layers
 """
 
 from __future__ import annotations
@@ -38,17 +41,18 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-CONFIG = Path(__file__).resolve().parent.parent / "models" / "llama3_8b.json"
+MODELS = Path(__file__).resolve().parent.parent / "models"
 STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is run: changes to the configuration, and the sizes of the inputs."""
+    """What is run: a configuration, changes to it, and the sizes of the inputs."""
 
     changes: Mapping[str, int]
     batch: int
     seq: int
+    config: str = str(MODELS / "llama3_8b.json")
 
 
 TINY = Workload(
@@ -71,6 +75,7 @@ class Measured:
 
     step_seconds: tuple[float, ...]
     total_seconds: float
+    cpu_seconds: float
     rss_bytes: int
     peak_bytes: int | None
 
@@ -87,7 +92,7 @@ def built(work: Workload) -> tuple[nn.Module, dict[str, Tensor]]:
     import torch
     import transformers
 
-    values = json.loads(CONFIG.read_text("utf-8")) | dict(work.changes)
+    values = json.loads(Path(work.config).read_text("utf-8")) | dict(work.changes)
     config = transformers.AutoConfig.for_model(**values)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
@@ -228,11 +233,11 @@ def go(way: str, work: Workload) -> Measured:
     """Go one way in this process."""
     WAYS[way](*built(TINY))
     model, call = built(work)
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     seconds, peak = WAYS[way](model, call)
-    total = time.perf_counter() - start
+    total, cpu = time.perf_counter() - start, time.process_time() - cpu_start
     rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux: in KiB
-    return Measured(tuple(seconds), total, rss_bytes, peak)
+    return Measured(tuple(seconds), total, cpu, rss_bytes, peak)
 
 
 def go_in_process(way: str, work: Workload) -> Measured:
@@ -253,22 +258,28 @@ def fastest(way: str, work: Workload, repeat: int) -> Measured:
 
 def table(rows: Mapping[str, Measured]) -> str:
     """The measurements and their ratios, as text."""
-    lines = [f"{'':<12}{'step 1':>9}{'step 2':>9}{'total':>9}{'peak RSS':>12}{'predicts':>12}"]
+    lines = [
+        f"{'':<12}{'step 1':>9}{'step 2':>9}{'total':>9}{'CPU':>9}{'peak RSS':>12}{'predicts':>12}"
+    ]
     for way, row in rows.items():
-        times = "".join(f"{s:>7.2f} s" for s in (*row.step_seconds, row.total_seconds))
+        times = "".join(
+            f"{s:>7.2f} s" for s in (*row.step_seconds, row.total_seconds, row.cpu_seconds)
+        )
         peak = "-" if row.peak_bytes is None else format_bytes(row.peak_bytes)
         lines.append(f"{way:<12}{times}{format_bytes(row.rss_bytes):>12}{peak:>12}")
     for over, under in (("graphmem", "bare"), ("MemTracker", "graphmem")):
         if over in rows and under in rows:
             ratio = rows[over].total_seconds / rows[under].total_seconds
-            lines.append(f"{over} / {under}: {ratio:.2f} times the total")
+            cpu = rows[over].cpu_seconds / rows[under].cpu_seconds
+            lines.append(f"{over} / {under}: {ratio:.2f} times the total, {cpu:.2f} the CPU's")
     return "\n".join(lines)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    made.add_argument("--layers", type=int, metavar="N", help="fewer layers, for a quick look")
+    made.add_argument("--layers", type=int, nargs="+", metavar="N", help="one table for each")
+    made.add_argument("--config", type=Path, default=MODELS / "llama3_8b.json", metavar="FILE")
     made.add_argument("--batch", type=int, default=1)
     made.add_argument("--seq", type=int, default=2048)
     made.add_argument("--repeat", type=int, default=1, help="runs of each; the fastest is shown")
@@ -284,9 +295,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if asked.way is not None:
         print(json.dumps(asdict(go(asked.way, Workload(**json.loads(asked.work))))))
         return 0
-    changes = {} if asked.layers is None else {"num_hidden_layers": asked.layers}
-    work = Workload(changes, asked.batch, asked.seq)
-    print(table({way: fastest(way, work, asked.repeat) for way in asked.only or WAYS}))
+    for layers in asked.layers or [None]:
+        changes = {} if layers is None else {"num_hidden_layers": layers}
+        work = Workload(changes, asked.batch, asked.seq, str(asked.config))
+        if layers is not None:
+            print(f"{layers} layers")
+        rows = {way: fastest(way, work, asked.repeat) for way in asked.only or WAYS}
+        print(table(rows), flush=True)
     return 0
 
 
