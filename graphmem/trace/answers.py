@@ -25,6 +25,7 @@ from graphmem.schedule import Unknown
 from graphmem.targets import Layout, ResultRule, layouts
 from graphmem.trace import (
     choices,
+    collectives,
     known,
     optimizer_values,
     packed,
@@ -94,6 +95,8 @@ class Answers:
                 f"operator {operator.name}: nested tensors of the strided layout are not modelled, "
                 f"at {place.module} ({place.source}); make them with layout=torch.jagged"
             )
+        if collectives.concerns(call.func):
+            return collectives.result(call)
         all_known = all(entry.known for entry in inputs)
         if quantized.concerns(call):
             return call.run() if all_known else _quantized(call, place)

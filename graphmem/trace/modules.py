@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,8 +33,8 @@ class ModuleCalls:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._paths: dict[int, str] = {}
-        self._keep: list[nn.Module] = []  # so that no id is used twice
+        # By id; weak, because a module that the step makes dies when the step lets go of it.
+        self._paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
         self._rows: dict[str, _Row] = {TOP_LEVEL: _Row("")}
         self._parameters: dict[str, dict[int, Tensor]] = {}
 
@@ -42,16 +43,22 @@ class ModuleCalls:
         self._rows[TOP_LEVEL].type = self._rows[TOP_LEVEL].type or root._get_name()
         for path, module in root.named_modules():
             full = ".".join(part for part in (prefix, path) if part) or TOP_LEVEL
-            if id(module) not in self._paths:
-                self._paths[id(module)] = full
-                self._keep.append(module)
+            if self._known(module) is None:
+                self._paths[id(module)] = (weakref.ref(module), full)
                 self._rows.setdefault(full, _Row(module._get_name()))
 
     def path(self, module: nn.Module) -> str:
         """The path of a module."""
-        if id(module) not in self._paths:
+        found = self._known(module)
+        if found is None:
             self.name(module, type(module).__name__)
-        return self._paths[id(module)]
+            found = self._paths[id(module)][1]
+        return found
+
+    def _known(self, module: nn.Module) -> str | None:
+        """The path of a module that has one; None also where another had its id before."""
+        reference, path = self._paths.get(id(module), (None, None))
+        return path if reference is not None and reference() is module else None
 
     def own(self, path: str, parameter: Tensor) -> None:
         """Note that a module owns a parameter (one that is shared: the first owner)."""

@@ -30,6 +30,7 @@ from graphmem.trace import known, quantized, values
 from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.assumptions import Assuming
 from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
+from graphmem.trace.collectives import parameters_agree
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.flatten import flatten_recurrent
 from graphmem.trace.gpu import gpu_noticed
@@ -197,6 +198,7 @@ class Session:
                 stack.enter_context(autocast_told(self.recorder))
             stack.enter_context(values.asked_for(self.recorder))
             stack.enter_context(foreign_kernels(self.recorder))
+            stack.enter_context(parameters_agree())
             stack.enter_context(states_recorded(self.recorder))
             stack.enter_context(cloned_as_tensors(self.recorder))
             stack.enter_context(self.recorder)

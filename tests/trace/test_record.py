@@ -229,3 +229,16 @@ def test_a_leaf_on_meta_has_a_gradient() -> None:
 
     assert report.peak.requested_bytes >= 2 * 128 * 4  # itself and its gradient
     assert (leaf.device.type, leaf.grad) == ("meta", None)
+
+
+def test_a_module_that_a_step_makes_dies_with_it() -> None:
+    def step() -> None:
+        model = nn.Linear(64, 64, bias=False)
+        with torch.no_grad():
+            model(torch.randn(8, 64))
+
+    report = graphmem.record(step, steps=3, target="cpu")
+
+    # The weight [64, 64], the input and the output [8, 64]; the same in each step.
+    peak = (64 * 64 + 2 * 8 * 64) * 4
+    assert [s.allocated_bytes for s in report.steps] == [peak] * 3

@@ -1,0 +1,46 @@
+"""Collectives of torch.distributed: nothing is sent, and what would be received lies there.
+
+``c10d`` operators write on tensors that they are given, and return them with a ``Work`` that
+is waited for. An analysis sees one rank, and its work is done at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._ops import OpOverload
+
+from graphmem.trace import known
+from graphmem.trace.operator import Dispatched
+from graphmem.trace.replaced import replaced
+
+
+def concerns(func: OpOverload) -> bool:
+    """Whether an operator is a collective that returns work."""
+    return func.namespace == "c10d" and "Work" in str(func._schema.returns[-1].type)
+
+
+def result(call: Dispatched) -> Any:
+    """The tensors that are written, and work that is done."""
+    from torch._C import _distributed_c10d as c10d
+
+    written = call.args[0] if call.args else None
+    future: torch.futures.Future[Any] = torch.futures.Future()
+    future.set_result(list(known.tensors_in(written)))
+    work = c10d._create_work_from_future(future).boxed()
+    return work if len(call.func._schema.returns) == 1 else (written, work)
+
+
+@contextmanager
+def parameters_agree() -> Iterator[None]:
+    """Ranks are taken to hold parameters of the same shapes: no kernel reads them to compare."""
+    name = "_verify_params_across_processes"
+    if not hasattr(dist, name):  # torch is built without torch.distributed
+        yield
+        return
+    with replaced(dist, name, lambda *_: None):
+        yield
