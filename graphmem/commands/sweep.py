@@ -133,9 +133,9 @@ def sizes(text: str) -> list[int]:
     """Sizes such as ``1,2,4``, ``1:64`` (both ends) or ``8:64:8`` (a step), and lists of them."""
     found: dict[int, None] = {}
     for part in text.split(","):
-        first, *rest = (positive(number) for number in part.split(":"))
-        last, step = (*rest, first, 1)[:2] if len(rest) < 2 else rest
-        if len(rest) > 2 or last < first:
+        numbers = [positive(number) for number in part.split(":")]
+        first, last, step = (*numbers, *(numbers[0], 1)[len(numbers) - 1 :])[:3]
+        if len(numbers) > 3 or last < first:
             raise argparse.ArgumentTypeError(f"{part!r} is no range such as 1:64 or 8:64:8")
         if (last - first) // step >= _MOST_SIZES:
             raise argparse.ArgumentTypeError(f"{part!r} has more than {_MOST_SIZES} sizes")

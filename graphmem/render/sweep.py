@@ -84,9 +84,10 @@ def _table(rows: Sequence[Row], kind: str, width: int | None) -> str:
         texts = [[*text[:-1], shorten_dotted(text[-1], left)] for text in texts]
     align = ["left" if axis in ("subject", "precision", "device") else "right" for axis in axes]
     align += ["right"] * (len(headers) - len(axes) - 1) + ["left"]
-    made: str = tabulate(
-        texts, headers=headers, tablefmt=kind, colalign=align, disable_numparse=True
-    )
+    # A header of tabulate's own would widen its column by two.
+    own = headers if width is None else ()
+    table = texts if width is None else [headers, *texts]
+    made: str = tabulate(table, headers=own, tablefmt=kind, colalign=align, disable_numparse=True)
     return "\n".join(line.rstrip() for line in made.split("\n"))
 
 
