@@ -2,7 +2,8 @@
 
 1. A view is made by torch's own kernel: it touches no data.
 2. Where all inputs are known and the result is small, torch's own kernel computes it, if
-   the CPU has one.
+   the CPU has one. A small tensor that nothing is written on yet has memory too: what fills
+   it may be known.
 3. Everything else is hollow, laid out as ``shapes`` says; arguments that are written and
    returned are returned themselves.
 
@@ -119,8 +120,8 @@ class Answers:
                 self._assumptions.decided(inputs)
                 return call.run()
             layout = self._found(call, place)
-        runs_here = call.func not in self._rules and not operator.is_uninitialised
-        if all_known and runs_here and known.all_small(layout):
+        runs_here = all_known or operator.is_uninitialised
+        if runs_here and call.func not in self._rules and known.all_small(layout):
             try:
                 return call.run()
             except RuntimeError as error:
@@ -153,6 +154,10 @@ class Answers:
         """The layout of results whose size nobody knows: an assumed one, which is noted."""
         if call.operator.written:
             return layouts(call.argument(call.operator.written[0]))
+        mask = sizes.mask_of(call)
+        if mask is not None and all(e.known for e in self._ledger.entries_of(mask)):
+            self._assumptions.decided(self._ledger.entries_of(mask))
+            return sizes.found(call, int(mask.count_nonzero()))
         count = self._assumptions.size(place, call.operator.name, sizes.bound(call))
         return sizes.found(call, count)
 

@@ -32,6 +32,12 @@ def is_real(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not is_hollow(tensor)
 
 
+def is_whole(tensor: Tensor) -> bool:
+    """Whether a tensor's elements are all that its storage holds."""
+    nbytes = tensor.numel() * tensor.element_size()
+    return nbytes == tensor.untyped_storage().nbytes() and tensor.stride().count(0) == 0
+
+
 def all_small(layout: Any) -> bool:
     """Whether every tensor in the layout of an operator's result is small."""
     return all(item.numel <= MOST_ELEMENTS for item in layouts_in(layout))

@@ -33,6 +33,13 @@ _UNINITIALISED = frozenset(
     | {"aten::new_empty_strided", "aten::empty_permuted", "aten::_efficientzerotensor"}
 )
 
+# In-place operators whose result does not depend on what stood there.
+_FILLS = frozenset(
+    {"aten::fill_", "aten::zero_", "aten::copy_", "aten::uniform_", "aten::normal_"}
+    | {"aten::random_", "aten::bernoulli_", "aten::exponential_", "aten::log_normal_"}
+    | {"aten::cauchy_", "aten::geometric_"}
+)
+
 
 # Operators about operators: the profiler's ranges, which torch.optim opens in every step.
 _BOOKKEEPING = frozenset({"profiler"})
@@ -44,6 +51,7 @@ class Operator:
 
     ``written`` are positions of arguments that are written. ``returns_written`` gives, for
     each return, the position of the argument that is returned, or None for a fresh result.
+    ``fills`` says that the first argument is written without being read.
     """
 
     name: str
@@ -53,6 +61,7 @@ class Operator:
     is_composite: bool
     needs_values: bool
     is_uninitialised: bool
+    fills: bool
     is_bookkeeping: bool
 
 
@@ -114,6 +123,7 @@ def _read(func: OpOverload) -> Operator:
         needs_values=torch.Tag.data_dependent_output in tags
         or torch.Tag.dynamic_output_shape in tags,
         is_uninitialised=schema.name in _UNINITIALISED,
+        fills=schema.name in _FILLS,
         is_bookkeeping=func.namespace in _BOOKKEEPING,
     )
 

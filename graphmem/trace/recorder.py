@@ -251,6 +251,8 @@ class Recorder(TorchDispatchMode):
             call = replace(call, func=engine.ADD_IN_PLACE)
         elif scattered is not None:
             call = replace(call, func=scattered)
+        if call.operator.fills:
+            self._forget(call.args[0])
         self._keep_foreign(call)
         replaced = _written_storages(call)
         result = self._answers.give(call, inputs, moment.place)
@@ -279,6 +281,12 @@ class Recorder(TorchDispatchMode):
     def _entries_at(self, call: Dispatched, positions: tuple[int, ...]) -> list[Entry]:
         """The entries of the arguments at some positions."""
         return [entry for i in positions for entry in self.ledger.entries_of(call.argument(i))]
+
+    def _forget(self, tensor: Tensor) -> None:
+        """Before the whole of a tensor is filled: that its values are unknown says nothing more."""
+        for entry in self.ledger.entries_of(tensor):
+            if not entry.foreign and _may_be_known(tensor):
+                entry.known, entry.rests_on = True, None
 
     def _keep_foreign(self, call: Dispatched) -> None:
         """Before an operator writes on the user's own memory, keep what is there."""
@@ -372,7 +380,9 @@ class Recorder(TorchDispatchMode):
                 entry = self._enter(part, call.operator.name, moment)
                 counts = call.func is packed.PACK and known.is_real(part)
                 rests_on = self._answers.rests_on
+                is_left_open = call.operator.is_uninitialised and part.numel()
                 computed = rests_on is not None or all(e.known for e in inputs)
+                computed = computed and not is_left_open
                 entry.known = counts or (known.is_real(part) and computed)
                 entry.rests_on = rests_on or _resting(inputs)
                 entry.host = counts or (bool(inputs) and all(e.host for e in inputs))
@@ -428,6 +438,11 @@ class Recorder(TorchDispatchMode):
                 scratch=scratch,
             )
         )
+
+
+def _may_be_known(tensor: Tensor) -> bool:
+    is_plain = tensor.layout is torch.strided and known.is_whole(tensor)
+    return is_plain and known.is_real(tensor) and known.is_small(tensor)
 
 
 def _written_storages(call: Dispatched) -> list[torch.UntypedStorage]:

@@ -33,6 +33,19 @@ def bound(call: Dispatched) -> int | None:
     return None if rule is None else rule(*call.args, **call.kwargs)
 
 
+def mask_of(call: Dispatched) -> Tensor | None:
+    """The mask whose true elements are what an operator finds, as large as what it masks.
+
+    None if there is none, or several.
+    """
+    if call.func in _INDEXING:
+        masks = [i for i in call.args[1] if i is not None and i.dtype in _MASKS]
+        return masks[0] if len(masks) == 1 else None
+    if call.func._schema.name == "aten::masked_select":
+        return call.args[1].expand(torch.broadcast_shapes(*(a.shape for a in call.args)))
+    return None
+
+
 def found(call: Dispatched, count: int) -> Any:
     """The layouts of an operator's results if it finds ``count`` elements."""
     args = call.args

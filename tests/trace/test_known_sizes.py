@@ -1,0 +1,102 @@
+"""Sizes and draws that are known although what they come from is not wholly."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import graphmem
+
+MASK = torch.tensor([True, False, True, True, False, False, False, False])
+"""Three of eight."""
+
+
+class Selects(nn.Module):
+    """Of a linear layer's rows [8, 4], those that ``select`` takes with a mask [8]."""
+
+    def __init__(self, select: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.select = select
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        result: Tensor = self.last(self.select(self.layer(x), mask))
+        return result
+
+
+@pytest.mark.parametrize(
+    ("select", "rows"),
+    [
+        (lambda y, mask: y[mask], 3),
+        (lambda y, mask: y[~mask], 5),
+        (lambda y, mask: y[None][:, mask][0], 3),
+        (lambda y, mask: y.masked_select(mask[:, None]).view(-1, 4), 3),
+        (lambda y, mask: torch.stack((y, y))[torch.ones(2, dtype=torch.bool)][1][mask], 3),
+    ],
+)
+def test_a_known_mask_takes_as_many_rows_of_unknown_values_as_it_has(
+    select: Callable[[Tensor, Tensor], Tensor], rows: int
+) -> None:
+    report = graphmem.analyze(Selects(select), ("8x4", MASK), target="cpu")
+
+    last = next(row for row in report.layers if row.module == "last")
+    assert last.output_bytes == rows * 4 * 4
+    assert report.unknown == ()
+
+
+def test_what_an_unknown_mask_takes_is_still_named() -> None:
+    report = graphmem.analyze(Selects(lambda y, mask: y[mask]), ("8x4", "8:bool"), target="cpu")
+
+    last = next(row for row in report.layers if row.module == "last")
+    assert last.output_bytes == 8 * 4 * 4
+    assert [unknown.assumed for unknown in report.unknown] == ["8, as many as there may be"]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: torch.empty(1).uniform_(0.0, 3.0),  # as torchvision's detectors choose a size
+        lambda: torch.empty(1).normal_().abs(),
+        lambda: torch.empty(1, dtype=torch.int64).random_(3),
+        lambda: torch.empty(1).fill_(2.0),
+        lambda: torch.empty(3).copy_(torch.arange(3))[:1],
+        lambda: torch.empty(2, 2).zero_()[0],
+    ],
+)
+def test_what_is_written_over_the_whole_of_an_empty_tensor_is_known(
+    draw: Callable[[], Tensor],
+) -> None:
+    class Chooses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            times = int(draw()[0].item())
+            return self.layer(torch.cat([x] * (1 + times)))
+
+    random.seed(0)
+    report = graphmem.analyze(Chooses(), "8x4", target="cpu")
+
+    layer = next(row for row in report.layers if row.module == "layer")
+    assert layer.output_bytes in {8 * 4 * 4 * (1 + times) for times in range(4)}
+    assert report.unknown == ()
+
+
+def test_a_part_of_an_empty_tensor_that_is_written_leaves_the_rest_unknown() -> None:
+    class Chooses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            places = torch.empty(3, dtype=torch.int64)
+            places[:2].fill_(1)
+            return self.layer(x[: int(places[2])])
+
+    with pytest.raises(graphmem.ValueNeededError, match=r"test_known_sizes\.py:\d+"):
+        graphmem.analyze(Chooses(), "8x4", target="cpu")
