@@ -25,6 +25,8 @@ from tools.sweeping.case import BATCH
 SEQUENCE = 32
 _FRAMES = 3000
 """Of a spectrogram: 30 s, what Whisper's kind fixes."""
+_SAMPLES = 16_000
+"""Of a wave: 1 s."""
 _GRID = 4
 """Patches along each side of an image that is given as a list of patches."""
 
@@ -43,9 +45,7 @@ def all_inputs(model_type: str, model: nn.Module) -> Iterator[dict[str, Any]]:
     complete = {n: v for n, v in made.items() if n in parameters and n not in _OPTIONAL}
     needed = {n: made[n] for n in required if n in made}
     yield needed | complete
-    if "input_features" in complete:
-        turned = InputSpec((BATCH, *reversed(complete["input_features"].shape[1:])))
-        yield needed | complete | {"input_features": turned}
+    yield from ({**needed, **complete, **other} for other in _other_sounds(complete))
     try:
         wanted = wanted_of(model_type, model, InputRequest(batch=BATCH, seq=SEQUENCE))
         yield needed | {n: v for n, v in main_inputs(wanted).items() if n in parameters}
@@ -55,6 +55,16 @@ def all_inputs(model_type: str, model: nn.Module) -> Iterator[dict[str, Any]]:
     if main in made and main in parameters:
         yield needed | {main: made[main]}
     yield needed
+
+
+def _other_sounds(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Spectrograms as [B, frames, bins] instead, waves as [B, 1, samples]."""
+    if "input_features" in made:
+        turned = reversed(made["input_features"].shape[1:])
+        yield {"input_features": InputSpec((BATCH, *turned))}
+    if "input_values" in made:
+        batch, samples = made["input_values"].shape
+        yield {"input_values": InputSpec((batch, 1, samples))}
 
 
 def with_tokens(inputs: dict[str, Any], error: Exception, config: Any) -> dict[str, Any] | None:
@@ -130,7 +140,6 @@ def _images(config: Any, parameters: frozenset[str]) -> dict[str, Any]:
     clip = (frames,) if isinstance(frames, int) else ()
     return {
         "pixel_values": InputSpec((BATCH, *clip, channels, *sides)),
-        "pixel_values_videos": InputSpec((BATCH, *(clip or (16,)), channels, *sides)),
         "pixel_mask": torch.ones((BATCH, *sides), dtype=torch.int64),
         "image_sizes": torch.tensor([sides] * BATCH),
     }
@@ -156,13 +165,10 @@ def _sounds(config: Any) -> dict[str, Any]:
     bins = found(config, "num_mel_bins", "feature_size", "n_mels", "input_feat_per_channel") or 80
     if not isinstance(bins, int):
         bins = 80
-    channels = found(config, "audio_channels", "num_audio_channels") or 1
-    wave = InputSpec((BATCH, channels, 16_000))
     return {
-        "input_values": InputSpec((BATCH, 16_000)),
+        "input_values": InputSpec((BATCH, _SAMPLES)),
         "input_features": InputSpec((BATCH, bins, _FRAMES)),
         "input_features_mask": torch.ones((BATCH, _FRAMES), dtype=torch.int64),
-        "audio_values": wave,
     }
 
 
