@@ -32,7 +32,8 @@ class Dims:
 
     def __init__(self, model: onnx.ModelProto, original: onnx.ModelProto) -> None:
         self._stated = dict(_stated(original.graph))
-        self._original = None if original is model else original
+        self._original = original
+        self._quantized = frozenset(() if original is model else _quantized(original.graph))
         self._opsets = list(model.opset_import)
         self._versions = {o.domain.replace("ai.onnx", "", 1): o.version for o in self._opsets}
         self._versions = {o.domain: o.version for o in self._opsets} | self._versions
@@ -50,20 +51,24 @@ class Dims:
             inferred = self._inferred(node, types, data)
             for name in filter(None, node.output):
                 found = _merged(inferred.get(name), self._stated.get(name))
-                if self._original is not None and named_dims(found) is None:
+                if name in self._quantized and named_dims(found) is None:
                     found = _merged(found, self._before(name))
                 if found is not None and name not in data:
                     types[name] = found
         return types
 
     def _before(self, name: str) -> TypeProto | None:
-        """What was inferred of a value in the graph as the file has it."""
+        """What was inferred of a value in the graph as the file has it.
+
+        What a QuantizeLinear gave there keeps its shape when another node gives it, as measured.
+        Source: onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_actions.cc.
+        """
         return self._of_original.get(name)
 
     @cached_property
     def _of_original(self) -> Types:
         original = self._original
-        return {} if original is None else Dims(original, original).graph(original.graph)
+        return Dims(original, original).graph(original.graph)
 
     def _constant(self, node: onnx.NodeProto, types: Types, data: dict[str, TensorProto]) -> None:
         for attribute in node.attribute:
@@ -101,6 +106,13 @@ class Dims:
             )
         except NOT_INFERRED:
             return {}
+
+
+def _quantized(graph: onnx.GraphProto) -> Iterator[str]:
+    """The values that are quantized in a graph."""
+    for node in graph.node:
+        if node.op_type == "QuantizeLinear":
+            yield from node.output
 
 
 def _stated(graph: onnx.GraphProto) -> Iterator[tuple[str, TypeProto]]:
