@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -84,8 +84,17 @@ class _Summary:
         self.placement = placement or _placement(schedule, options)
         scratch = self.placement.scratch_bytes
         self.live = liveness.measure(schedule, self.size, scratch=scratch)
-        self.best = liveness.measure(schedule, self.size, Lifetimes.LAST_USE, scratch)
-        self.at_peak = liveness.live_at(schedule, self.live.peak_index)
+
+    @cached_property
+    def at_peak(self) -> list[Storage]:
+        """The storages that live at the peak."""
+        return liveness.live_at(self.schedule, self.live.peak_index)
+
+    @property
+    def last_use_peak_bytes(self) -> int:
+        """The peak if every storage died at its last use."""
+        scratch = self.placement.scratch_bytes
+        return liveness.measure(self.schedule, self.size, Lifetimes.LAST_USE, scratch).peak_bytes
 
     def size(self, storage: Storage) -> int:
         """The bytes of a storage's block."""
@@ -119,7 +128,7 @@ class _Summary:
                 UnknownItem(u.what, u.where, u.assumed, u.bytes) for u in self.schedule.unknown
             ),
             idle_bytes=sum(self.size(s) for s in liveness.idle(self.at_peak, at)),
-            last_use_peak_bytes=self.best.peak_bytes,
+            last_use_peak_bytes=self.last_use_peak_bytes,
             graphmem=graphmem.__version__,
             torch=torch_version,
             timeline=self.timeline() if timeline else None,

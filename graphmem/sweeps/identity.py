@@ -112,8 +112,10 @@ def opened() -> Iterator[set[str]]:
 
 def _noticed(event: str, args: tuple[Any, ...]) -> None:
     if event == "open" and _recording and isinstance(args[0], str | os.PathLike):
-        for files in _recording:
-            files.add(str(os.fspath(args[0])))
+        path = str(os.fspath(args[0]))
+        if _is_own(path):
+            for files in _recording:
+                files.add(path)
 
 
 def manifest(files: set[str]) -> Manifest:
@@ -122,7 +124,8 @@ def manifest(files: set[str]) -> Manifest:
     packages = sorted({name.partition(".")[0] for name in loaded} - sys.stdlib_module_names)
     versions = [(name, version) for name in packages if (version := _version(name)) is not None]
     told = {name for name, _ in versions}
-    own = {file for name, file in loaded.items() if file and name.partition(".")[0] not in told}
+    imported = (f for name, f in loaded.items() if f and name.partition(".")[0] not in told)
+    own = set(filter(_is_own, imported))
     paths = sorted({str(Path(file).absolute()) for file in own | files})
     digests = [(path, digest) for path in paths if _is_own(path) and (digest := _digest(path))]
     return Manifest(tuple(digests), tuple(versions))
