@@ -3,6 +3,7 @@
     python -m tools.zoo sweep timm torchvision --out FOLDER [--jobs 2] [--only PART] [--again KIND]
     python -m tools.zoo sample --out FOLDER [--jobs 2] [--seed N]
     python -m tools.zoo table --out FOLDER > table.csv
+    python -m tools.zoo verify --count 40 [--seed N] [--families timm transformers]
     python -m tools.zoo summary --out FOLDER --write docs/zoo.md
 
 A case is a model; each has a process, a time and a memory of its own. The folder gets a file for
@@ -30,6 +31,7 @@ from tools.sweeping.families import FAMILIES, Family, drawn
 from tools.sweeping.outcome import ModeOutcome, Outcome, outcomes_in, ready_to_append
 from tools.sweeping.processes import Ended, Limits, each_in_a_process
 from tools.sweeping.summary import rows, summary
+from tools.sweeping.verified import compared, table
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,11 +83,37 @@ def _prepare_sample(parser: argparse.ArgumentParser) -> None:
 
 
 def _sample(arguments: argparse.Namespace) -> int:
-    seed = random.SystemRandom().randrange(10**6) if arguments.seed is None else arguments.seed
-    print(f"--seed {seed}", file=sys.stderr)
-    for name, names in drawn(seed).items():
+    for name, names in drawn(_seed(arguments)).items():
         _swept(FAMILIES[name], names, arguments)
     return 0
+
+
+def _prepare_verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seed", type=int, help="repeats what is drawn")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    seed = _seed(arguments)
+    families = [name for name in arguments.families if FAMILIES[name].installed]
+    tqdm.monitor_interval = 0
+    found = []
+    with tqdm(total=arguments.count, desc="verify", disable=None) as counted:
+        for one in compared(families, arguments.count, seed, arguments.jobs):
+            found.append(one)
+            counted.update(one.passed_over is None)
+    print(table(found))
+    return int(not all(one.passes for one in found if one.passed_over is None))
+
+
+def _seed(arguments: argparse.Namespace) -> int:
+    """The seed that is asked for, or a new one; it is printed either way."""
+    given: int | None = arguments.seed
+    seed = random.SystemRandom().randrange(10**6) if given is None else given
+    print(f"--seed {seed}", file=sys.stderr)
+    return seed
 
 
 def _swept(family: Family, names: list[str], arguments: argparse.Namespace) -> None:
@@ -175,6 +203,7 @@ COMMANDS: tuple[
 ] = (
     ("sweep", _prepare_sweep, _sweep),
     ("sample", _prepare_sample, _sample),
+    ("verify", _prepare_verify, _verify),
     ("table", _prepare_folder, _table),
     ("summary", _prepare_summary, _summary),
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from graphmem import analyze
-from tools.sweeping import graph_networks, segmentation, transformers_models, yolo
+from tools.sweeping import diffusion, graph_networks, segmentation, transformers_models, yolo
 from tools.sweeping.case import Case, NamedCase
 
 
@@ -94,6 +94,7 @@ FAMILIES: dict[str, Family] = {
             segmentation.case,
             0.9,
         ),
+        Family("diffusion", "diffusers", ("diffusers",), diffusion.names, diffusion.case, 0.9),
         Family("yolo", "ultralytics", ("ultralytics.nn.tasks",), yolo.names, yolo.case, 0.9),
         Family(
             "graphs",

@@ -22,7 +22,8 @@ from graphmem.sources import InputRequest, InputSpec
 from graphmem.sources.huggingface_inputs import main_inputs, wanted_of
 from tools.sweeping.case import BATCH
 
-SEQUENCE = 32
+SEQUENCE = 16
+"""No longer than the shortest that a model of text and images takes (OWL-ViT's)."""
 _FRAMES = 3000
 """Of a spectrogram: 30 s, what Whisper's kind fixes."""
 _SAMPLES = 16_000
@@ -30,7 +31,10 @@ _SAMPLES = 16_000
 _GRID = 4
 """Patches along each side of an image that is given as a list of patches."""
 
-_OPTIONAL = ("hidden_states", "inputs_embeds", "query_embeds", "decoder_inputs_embeds")
+_OPTIONAL = (
+    *("hidden_states", "inputs_embeds", "query_embeds", "decoder_inputs_embeds"),
+    "pixel_values_videos",
+)
 """Made only where forward can't do without."""
 
 _IMAGE_TOKENS = ("image_token_id", "image_token_index", "audio_token_id", "audio_token_index")
@@ -121,7 +125,7 @@ def _text(config: Any) -> dict[str, Any]:
         "input_ids": ids,
         "attention_mask": ones,
         "bbox": torch.zeros((BATCH, SEQUENCE, 4), dtype=torch.int64),
-        **dict.fromkeys(_OPTIONAL, embedded),
+        **dict.fromkeys(_OPTIONAL[:4], embedded),
     }
     if getattr(config, "is_encoder_decoder", False):
         made["decoder_input_ids"] = ids
@@ -140,6 +144,7 @@ def _images(config: Any, parameters: frozenset[str]) -> dict[str, Any]:
     clip = (frames,) if isinstance(frames, int) else ()
     return {
         "pixel_values": InputSpec((BATCH, *clip, channels, *sides)),
+        "pixel_values_videos": InputSpec((BATCH, *(clip or (16,)), channels, *sides)),
         "pixel_mask": torch.ones((BATCH, *sides), dtype=torch.int64),
         "image_sizes": torch.tensor([sides] * BATCH),
     }
