@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from graphmem.targets import Layout
@@ -64,10 +65,33 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(item)
 
 
-def parts_in(value: Any) -> Iterator[Tensor]:
+def parts_in(value: Any) -> list[Tensor]:
     """The tensors that own the bytes of all tensors in a nested value."""
-    for tensor in tensors_in(value):
-        yield from strided_parts(tensor)
+    found: list[Tensor] = []
+    _gather(value, found)
+    return found
+
+
+def _gather(value: Any, found: list[Tensor]) -> None:
+    """``parts_in``, which every operator asks for several times: without generators."""
+    kind = type(value)
+    if kind is Tensor or kind is Parameter:
+        if value.layout is torch.strided:
+            found.append(value)
+        else:
+            found.extend(strided_parts(value))
+    elif kind is list or kind is tuple:
+        for item in value:
+            _gather(item, found)
+    elif kind is dict:
+        for item in value.values():
+            _gather(item, found)
+    elif kind not in _PLAIN:
+        for tensor in tensors_in(value):
+            found.extend(strided_parts(tensor))
+
+
+_PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
 
 
 def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:

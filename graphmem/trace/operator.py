@@ -67,16 +67,24 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """One call of an operator, as it arrives from the dispatcher."""
+    """One call of an operator, as it arrives from the dispatcher.
+
+    ``operator`` is what the operator's schema says.
+    """
 
     func: OpOverload
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    operator: Operator
 
-    @property
-    def operator(self) -> Operator:
-        """What the operator's schema says."""
-        return describe(self.func)
+    @classmethod
+    def of(cls, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dispatched:
+        """The call of an operator with these arguments."""
+        return cls(func, args, kwargs, describe(func))
+
+    def as_call_of(self, func: OpOverload) -> Dispatched:
+        """Another operator called with the same arguments."""
+        return Dispatched.of(func, self.args, self.kwargs)
 
     @property
     def arguments(self) -> tuple[Any, ...]:

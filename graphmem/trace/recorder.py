@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -216,7 +216,7 @@ class Recorder(TorchDispatchMode):
                 result = (override or func.decompose)(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        return self._record(Dispatched(func, args, kwargs))
+        return self._record(Dispatched(func, args, kwargs, operator))
 
     @contextmanager
     def _as_composed(self, func: OpOverload) -> Iterator[None]:
@@ -248,9 +248,9 @@ class Recorder(TorchDispatchMode):
         bias = call.func is engine.ADD and not sums and self._additions.is_bias(call.args, inputs)
         scattered = engine.on_own_zeros(call.func, moment.node, inputs)
         if sums or bias:
-            call = replace(call, func=engine.ADD_IN_PLACE)
+            call = call.as_call_of(engine.ADD_IN_PLACE)
         elif scattered is not None:
-            call = replace(call, func=scattered)
+            call = call.as_call_of(scattered)
         if call.operator.fills:
             self._forget(call.args[0])
         self._keep_foreign(call)
