@@ -84,12 +84,17 @@ class WithoutGPU(TorchFunctionMode):
 def _moved(to: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """``Tensor.to`` without its device, if that is a GPU."""
     tensor, *rest = args
-    target = options.get("device", rest[0] if rest else None)
-    if not (_names_gpu(target) or type(target) is int):  # a number is a GPU's
+    if not moves_to_gpu(to, args, options):
         return to(*args, **options)
     dtype = next((a for a in rest if isinstance(a, torch.dtype)), options.get("dtype"))
     layout = options.get("memory_format", torch.preserve_format)
     return to(tensor, dtype or tensor.dtype, memory_format=layout)
+
+
+def moves_to_gpu(func: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Whether ``Tensor.to`` or ``Tensor.cuda``, with these arguments, names a GPU."""
+    target = options.get("device", args[1] if len(args) > 1 else None)
+    return func is Tensor.cuda or _names_gpu(target) or type(target) is int  # a number is a GPU's
 
 
 def _names_gpu(device: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 # Enough for any trainer object; a bound so that a callable that reaches the whole program
 # does not search it all.
@@ -20,11 +21,15 @@ _TREE = frozenset({"_modules", "_parameters", "_buffers"})
 
 @dataclass(slots=True)
 class Found:
-    """Root modules and tensors with the names they go by, and optimizers."""
+    """Root modules and tensors with the names they go by, and optimizers.
+
+    ``in_datasets`` are the ids of tensors that a ``torch.utils.data.Dataset`` holds.
+    """
 
     modules: list[tuple[str, nn.Module]] = field(default_factory=list)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     tensors: list[tuple[str, Tensor]] = field(default_factory=list)
+    in_datasets: set[int] = field(default_factory=set)
 
 
 def reachable(step: Callable[..., Any]) -> Found:
@@ -39,11 +44,14 @@ def reachable(step: Callable[..., Any]) -> Found:
     tensors: list[tuple[str, Tensor]] = []
     queue: deque[tuple[str, Any]] = deque([("step", step)])
     seen: set[int] = set()
+    in_datasets: set[int] = set()
     while queue and len(seen) < _MOST_OBJECTS:
         name, value = queue.popleft()
         if id(value) in seen:
             continue
         seen.add(id(value))
+        if isinstance(value, Dataset):
+            in_datasets.add(id(value))
         if isinstance(value, nn.Module):
             modules[id(value)] = (name, value)
         elif isinstance(value, torch.optim.Optimizer):
@@ -51,10 +59,13 @@ def reachable(step: Callable[..., Any]) -> Found:
         elif isinstance(value, Tensor):
             tensors.append((name, value))
         else:
-            queue.extend(_parts(name, value))
+            parts = list(_parts(name, value))
+            queue.extend(parts)
+            if id(value) in in_datasets:
+                in_datasets.update(id(part) for _, part in parts)
     inner = {id(m) for _, root in modules.values() for m in root.modules() if m is not root}
     roots = [pair for key, pair in modules.items() if key not in inner]
-    return Found(roots, list(optimizers.values()), tensors)
+    return Found(roots, list(optimizers.values()), tensors, in_datasets)
 
 
 def held(start: Any) -> Iterator[tuple[str, Tensor]]:

@@ -24,7 +24,7 @@ from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown, verify
 from graphmem.sources.onnx import bounds
 from graphmem.trace.assumptions import Assuming, flipping
 from graphmem.trace.evidence import Evidence
-from graphmem.trace.gpu import without_names
+from graphmem.trace.gpu import WithoutNames, without_names
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.inputs import Call, named, replace, stand_in
 from graphmem.trace.leaks import with_growths, without_graph
@@ -202,13 +202,17 @@ def trace_callable(
     def run(context: AbstractContextManager[Any]) -> Schedule:
         session = _session(options, assuming)
         with explained(), session.active(), context, _bounded(session, options):
+            names_gpu = isinstance(context, WithoutNames)
+            if isinstance(context, WithoutNames):
+                session.copies_from_host(context)
             for name, module in found.modules:
                 session.module(module, name if len(found.modules) > 1 else "")
             session.leaves(found.tensors, found.optimizers)
             for optimizer in found.optimizers:
                 session.optimizer(optimizer)
             for name, tensor in found.tensors:
-                session.input(tensor, name, foreign=True)
+                host = names_gpu and id(tensor) in found.in_datasets
+                session.input(tensor, name, foreign=True, host=host)
             return _steps(session, options.steps, once, lambda: returned, step)
 
     return flipping(lambda: without_names(run), assuming.flips)

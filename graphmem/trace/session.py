@@ -33,7 +33,7 @@ from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
 from graphmem.trace.collectives import parameters_agree
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.flatten import flatten_recurrent
-from graphmem.trace.gpu import gpu_noticed
+from graphmem.trace.gpu import WithoutNames, gpu_noticed
 from graphmem.trace.hollow import is_hollow
 from graphmem.trace.kernels import foreign_kernels
 from graphmem.trace.leaves import Leaves
@@ -163,15 +163,32 @@ class Session:
             parameters[id(copy)] = path = parameters.get(id(parameter), TOP_LEVEL)
             self._claim(copy, Category.OPTIMIZER_STATES, path)
 
-    def input(self, tensor: Tensor, name: str, *, foreign: bool = False) -> None:
-        """Adopt a tensor that the step is given, or reaches: it is taken to be on the device.
+    def input(
+        self, tensor: Tensor, name: str, *, foreign: bool = False, host: bool = False
+    ) -> None:
+        """Adopt a tensor that the step is given, or reaches.
 
         Args:
             foreign: it is the user's own, not a stand-in.
+            host: it lies in the host's memory; else it is taken to be on the device.
         """
         for part in known.strided_parts(tensor):
             entry = self.recorder.adopt(part, Category.INPUTS, TOP_LEVEL, name)
-            entry.foreign = foreign
+            entry.foreign, entry.host = foreign, host
+
+    def copies_from_host(self, mode: WithoutNames) -> None:
+        """Let code that moves tensors of the host to a GPU make copies there."""
+        ledger = self.recorder.ledger
+
+        def is_host(tensor: Tensor) -> bool:
+            entries = list(ledger.entries_of(tensor))
+            return bool(entries) and all(entry.host for entry in entries)
+
+        def arrived(tensor: Tensor) -> None:
+            for entry in ledger.entries_of(tensor):
+                entry.host = False
+
+        mode.is_host, mode.arrived = is_host, arrived
 
     # -- the run
 
