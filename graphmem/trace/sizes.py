@@ -42,7 +42,8 @@ def mask_of(call: Dispatched) -> Tensor | None:
         masks = [i for i in call.args[1] if i is not None and i.dtype in _MASKS]
         return masks[0] if len(masks) == 1 else None
     if call.func._schema.name == "aten::masked_select":
-        return call.args[1].expand(torch.broadcast_shapes(*(a.shape for a in call.args)))
+        mask: Tensor = call.args[1]
+        return mask.expand(torch.broadcast_shapes(*(a.shape for a in call.args)))
     return None
 
 
