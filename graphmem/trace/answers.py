@@ -120,6 +120,9 @@ class Answers:
                 self._assumptions.decided(inputs)
                 return call.run()
             layout = self._found(call, place)
+            if self.rests_on is not None and known.all_small(layout):
+                return sizes.everything(call)
+            self.rests_on = None
         runs_here = all_known or operator.is_uninitialised
         if runs_here and call.func not in self._rules and known.all_small(layout):
             try:
@@ -158,8 +161,18 @@ class Answers:
         if mask is not None and all(e.known for e in self._ledger.entries_of(mask)):
             self._assumptions.decided(self._ledger.entries_of(mask))
             return sizes.found(call, int(mask.count_nonzero()))
-        count = self._assumptions.size(place, call.operator.name, sizes.bound(call))
+        bound = sizes.bound(call)
+        count = self._assumptions.size(place, call.operator.name, bound)
+        if count == bound and self._is_known_if_all(call):
+            self.rests_on = Unknown("which elements are found", place.source or "", "all")
         return sizes.found(call, count)
+
+    def _is_known_if_all(self, call: Dispatched) -> bool:
+        """Whether the values of a result are known where all that may be is found."""
+        taken = sizes.taken_from(call)
+        return taken is not None and all(
+            entry.known for part in taken for entry in self._ledger.entries_of(part)
+        )
 
     def _scalar(self, call: Dispatched, entry: Entry, place: Place) -> bool | float:
         """The value of an unknown scalar: an assumption of a branch, or for torch.optim.

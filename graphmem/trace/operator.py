@@ -33,6 +33,12 @@ _UNINITIALISED = frozenset(
     | {"aten::new_empty_strided", "aten::empty_permuted", "aten::_efficientzerotensor"}
 )
 
+# Operators that take a tensor for its size, dtype and device alone.
+_SHAPED_LIKE = frozenset(
+    {"aten::zeros_like", "aten::ones_like", "aten::full_like"}
+    | {"aten::new_zeros", "aten::new_ones", "aten::new_full"}
+)
+
 # In-place operators whose result does not depend on what stood there.
 _FILLS = frozenset(
     {"aten::fill_", "aten::zero_", "aten::copy_", "aten::uniform_", "aten::normal_"}
@@ -51,7 +57,8 @@ class Operator:
 
     ``written`` are positions of arguments that are written. ``returns_written`` gives, for
     each return, the position of the argument that is returned, or None for a fresh result.
-    ``fills`` says that the first argument is written without being read.
+    ``fills`` says that the first argument is written without being read, ``ignores_values`` that
+    only its layout is.
     """
 
     name: str
@@ -62,6 +69,7 @@ class Operator:
     needs_values: bool
     is_uninitialised: bool
     fills: bool
+    ignores_values: bool
     is_bookkeeping: bool
 
 
@@ -132,6 +140,7 @@ def _read(func: OpOverload) -> Operator:
         or torch.Tag.dynamic_output_shape in tags,
         is_uninitialised=schema.name in _UNINITIALISED,
         fills=schema.name in _FILLS,
+        ignores_values=schema.name in _SHAPED_LIKE,
         is_bookkeeping=func.namespace in _BOOKKEEPING,
     )
 

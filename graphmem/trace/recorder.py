@@ -255,7 +255,8 @@ class Recorder(TorchDispatchMode):
             self._forget(call.args[0])
         self._keep_foreign(call)
         replaced = _written_storages(call)
-        result = self._answers.give(call, inputs, moment.place)
+        deciding = [] if _is_shaped_like(call) else inputs
+        result = self._answers.give(call, deciding, moment.place)
         if bias or (scattered is not None and torch.is_grad_enabled()):
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
         begun = len(self.ledger.calls)
@@ -381,7 +382,8 @@ class Recorder(TorchDispatchMode):
                 counts = call.func is packed.PACK and known.is_real(part)
                 rests_on = self._answers.rests_on
                 is_left_open = call.operator.is_uninitialised and part.numel()
-                computed = rests_on is not None or all(e.known for e in inputs)
+                deciding = [] if _is_shaped_like(call) else inputs
+                computed = rests_on is not None or all(e.known for e in deciding)
                 computed = computed and not is_left_open
                 entry.known = counts or (known.is_real(part) and computed)
                 entry.rests_on = rests_on or _resting(inputs)
@@ -438,6 +440,14 @@ class Recorder(TorchDispatchMode):
                 scratch=scratch,
             )
         )
+
+
+def _is_shaped_like(call: Dispatched) -> bool:
+    """Whether integers or truth values are made in the shape of a tensor, whatever it holds."""
+    if not call.operator.ignores_values:
+        return False
+    dtype: torch.dtype = call.kwargs.get("dtype") or call.args[0].dtype
+    return not (dtype.is_floating_point or dtype.is_complex)
 
 
 def _may_be_known(tensor: Tensor) -> bool:

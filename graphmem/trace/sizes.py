@@ -43,8 +43,42 @@ def mask_of(call: Dispatched) -> Tensor | None:
         return masks[0] if len(masks) == 1 else None
     if call.func._schema.name == "aten::masked_select":
         mask: Tensor = call.args[1]
-        return mask.expand(torch.broadcast_shapes(*(a.shape for a in call.args)))
+        return mask.expand(torch.broadcast_shapes(call.args[0].shape, mask.shape))
     return None
+
+
+def taken_from(call: Dispatched) -> tuple[Tensor, ...] | None:
+    """What decides the values of a result where all elements are found; None if more does."""
+    name = call.func._schema.name
+    if name in ("aten::nonzero", "torchvision::nms"):
+        return ()
+    if name == "aten::masked_select" or (call.func in _INDEXING and mask_of(call) is not None):
+        others = [] if name == "aten::masked_select" else call.args[1]
+        return (call.args[0], *(i for i in others if i is not None and i.dtype not in _MASKS))
+    return None
+
+
+def everything(call: Dispatched) -> Tensor:
+    """The result of an operator that finds all elements: as by a mask that is wholly true.
+
+    Of ``nms`` the places of all boxes, in any order.
+    """
+    args, name = call.args, call.func._schema.name
+    if name == "torchvision::nms":
+        return torch.arange(args[0].shape[0])
+    if name == "aten::nonzero":
+        return torch.ones(args[0].shape, dtype=torch.bool).nonzero()
+    if name == "aten::masked_select":
+        whole: Tensor = args[0].masked_select(torch.ones(args[1].shape, dtype=torch.bool))
+        return whole
+    masks = [_all_true(index) for index in args[1]]
+    taken: Tensor = call.func(args[0], masks)
+    return taken
+
+
+def _all_true(index: Tensor | None) -> Tensor | None:
+    is_mask = index is not None and index.dtype in _MASKS
+    return torch.ones(index.shape, dtype=torch.bool) if is_mask and index is not None else index
 
 
 def found(call: Dispatched, count: int) -> Any:

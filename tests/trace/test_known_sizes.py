@@ -100,3 +100,64 @@ def test_a_part_of_an_empty_tensor_that_is_written_leaves_the_rest_unknown() -> 
 
     with pytest.raises(graphmem.ValueNeededError, match=r"test_known_sizes\.py:\d+"):
         graphmem.analyze(Chooses(), "8x4", target="cpu")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda y: torch.full_like(y[:, 0], 3, dtype=torch.int64),  # as detectors label a class
+        lambda y: torch.ones_like(y[:, 0], dtype=torch.int64) * 3,
+        lambda y: y.new_full((8,), 3, dtype=torch.int64),
+        lambda y: y.new_zeros((8,), dtype=torch.int64) + 3,
+        lambda y: 3 - torch.zeros_like(y[:, 0] > 0).long(),
+        lambda y: 2 + y.new_ones((8,), dtype=torch.bool).long(),
+    ],
+)
+def test_what_is_only_shaped_like_unknown_values_is_known(
+    make: Callable[[Tensor], Tensor],
+) -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            return self.last(y[: int(make(y).unique())])
+
+    report = graphmem.analyze(Counts(), "8x4", target="cpu")
+
+    last = next(row for row in report.layers if row.module == "last")
+    assert last.output_bytes == 3 * 4 * 4
+    assert report.unknown == ()
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda scores, labels: labels[torch.where(scores > 0)[0]],  # as Faster R-CNN does
+        lambda scores, labels: labels[scores > 0],
+        lambda scores, labels: labels.masked_select(scores > 0),
+        lambda scores, labels: labels[(scores > 0).nonzero().squeeze(1)],
+    ],
+)
+def test_where_all_is_taken_to_be_found_its_places_are_known(
+    keep: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    """Eight scores, of four classes: a loop over the classes that are there runs four times."""
+
+    class EachClass(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            labels = torch.arange(4).repeat(2)
+            return sum(self.last(y) for _ in torch.unique(keep(y[:, 0], labels)))  # type: ignore
+
+    report = graphmem.analyze(EachClass(), "8x4", target="cpu", mode="inference")
+
+    last = next(row for row in report.layers if row.module == "last")
+    assert last.calls == 4 * 2
+    assert {unknown.assumed for unknown in report.unknown} == {"8, as many as there may be", "all"}
