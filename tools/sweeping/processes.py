@@ -18,7 +18,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -94,7 +94,7 @@ class _Running:
 
 def each_in_a_process(
     cases: Sequence[str], work: Callable[[str], str], limits: Limits, jobs: int
-) -> Iterator[Ended]:
+) -> Generator[Ended, None, None]:
     """Run ``work`` for each case, ``jobs`` at once, and give the endings as they come."""
     waiting, running = list(reversed(cases)), list[_Running]()
     gc.freeze()  # so that the collector of a fork writes on no page of the server's

@@ -62,10 +62,11 @@ def all_inputs(model_type: str, model: nn.Module) -> Iterator[dict[str, Any]]:
 
 
 def _other_sounds(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Spectrograms as [B, frames, bins] instead, waves as [B, 1, samples]."""
+    """Spectrograms as [B, frames, bins] or [B, 1, frames, bins], waves as [B, 1, samples]."""
     if "input_features" in made:
-        turned = reversed(made["input_features"].shape[1:])
-        yield {"input_features": InputSpec((BATCH, *turned))}
+        turned = (BATCH, *reversed(made["input_features"].shape[1:]))
+        yield {"input_features": InputSpec(turned)}
+        yield {"input_features": InputSpec((BATCH, 1, *turned[1:]))}
     if "input_values" in made:
         batch, samples = made["input_values"].shape
         yield {"input_values": InputSpec((batch, 1, samples))}
@@ -126,6 +127,8 @@ def _text(config: Any) -> dict[str, Any]:
         "attention_mask": ones,
         "bbox": torch.zeros((BATCH, SEQUENCE, 4), dtype=torch.int64),
         **dict.fromkeys(_OPTIONAL[:4], embedded),
+        "visual_feats": InputSpec((BATCH, 4, found(config, "visual_feat_dim") or 512)),
+        "visual_pos": InputSpec((BATCH, 4, 4)),
     }
     if getattr(config, "is_encoder_decoder", False):
         made["decoder_input_ids"] = ids
@@ -138,6 +141,8 @@ def _images(config: Any, parameters: frozenset[str]) -> dict[str, Any]:
     grids = {"image_grid_thw", "grid_thw"} & parameters
     if grids:
         return _patches(config, channels, grids)
+    if "spatial_shapes" in parameters:
+        return _padded_patches(config, channels)
     size = found(config, "image_size", "input_size") or 224
     sides = (size, size) if isinstance(size, int) else tuple(size)[-2:]
     frames = found(config, "num_frames")
@@ -163,6 +168,17 @@ def _patches(config: Any, channels: int, grids: set[str]) -> dict[str, Any]:
         **dict.fromkeys(names, values),
         **dict.fromkeys(grids, grid),
         "mm_token_type_ids": tokens,
+    }
+
+
+def _padded_patches(config: Any, channels: int) -> dict[str, Any]:
+    """Images as their patches [B, grid * grid, C * P * P], with how many lie along each side."""
+    patch = found(config, "patch_size") or 14
+    count = _GRID * _GRID
+    return {
+        "pixel_values": InputSpec((BATCH, count, channels * patch * patch)),
+        "pixel_attention_mask": torch.ones((BATCH, count), dtype=torch.int64),
+        "spatial_shapes": torch.tensor([[_GRID, _GRID]] * BATCH),
     }
 
 

@@ -50,8 +50,8 @@ AUTO = (
 )
 """The Auto classes, ``AutoModel`` and a suffix, with what a type is made for first."""
 
-MOST_PARAMETERS = 200_000_000
-"""What can be trained here for real: 16 B each are 3.2 GB."""
+MOST_PARAMETERS = {Mode.INFERENCE: 600_000_000, Mode.TRAINING: 200_000_000}
+"""What can be run for real with 4 GB: 4 B each, and 16 B each with gradients and AdamW's states."""
 
 
 def names() -> list[str]:
@@ -75,6 +75,7 @@ class TransformersCase:
         self._config: Any = None
         self._kwargs: dict[str, Any] = {}
         self._labelled = False
+        self._parameters = 0
 
     def refused(self, mode: Mode) -> str | None:
         """Why nothing runs for real; what does is what is analyzed."""
@@ -82,6 +83,8 @@ class TransformersCase:
             return self._choose()
         if self._config is None:
             return "see inference"
+        if self._parameters > MOST_PARAMETERS[mode]:
+            return f"{self._parameters:,} parameters are too many to train here"
         reason = None
         for labelled in (True, False):
             self._labelled = labelled
@@ -105,7 +108,7 @@ class TransformersCase:
                 return None
             reasons.append(f"{self.how}: {reason}")
         self._config = None
-        return reasons[0]
+        return "; ".join(reasons[:3])
 
     def _ways(self) -> Iterator[tuple[Any, tuple[str, Any]]]:
         return itertools.product(
@@ -117,13 +120,14 @@ class TransformersCase:
             model = self._on_meta()
         except Exception as error:
             return f"{type(error).__name__}: {one_line(error)}"
-        reason = None
+        reasons = []
         for kwargs in all_inputs(self.model_type, model):
             self._kwargs = kwargs
             reason = self._fails(Mode.INFERENCE)
             if reason is None:
                 return None
-        return reason
+            reasons.append(reason)
+        return reasons[0]
 
     def _fails(self, mode: Mode) -> str | None:
         for _ in range(2):  # once more if the error says how many image tokens are missing
@@ -142,9 +146,9 @@ class TransformersCase:
     def _on_meta(self) -> nn.Module:
         with torch.device("meta"):
             model = self._model()
-        count = sum(p.numel() for p in model.parameters())
-        if count > MOST_PARAMETERS:
-            raise MemoryError(f"{count:,} parameters are too many to run here")
+        self._parameters = sum(p.numel() for p in model.parameters())
+        if self._parameters > MOST_PARAMETERS[Mode.INFERENCE]:
+            raise MemoryError(f"{self._parameters:,} parameters are too many to run here")
         return model
 
     def _model(self) -> nn.Module:
