@@ -11,7 +11,8 @@ with an input is a known one. For what is left:
 4. What rests on an assumed choice or on finite numbers (see ``choices``) is noted where it
    decides something.
 
-Nothing of this holds with ``strict``: values that nobody has are asked for.
+Nothing of this holds with ``strict``, nor in an ONNX operator's rule, which has bounds of its
+own: values that nobody has are asked for.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TypeVar
 from graphmem.errors import TraceError, UsageError, ValueNeededError
 from graphmem.options import Options, Routing
 from graphmem.schedule import TOP_LEVEL, Unknown
+from graphmem.sources.onnx import bounds
 from graphmem.trace.conditions import condition_at
 from graphmem.trace.ledger import Entry, Ledger
 from graphmem.trace.place import Place, is_user_file
@@ -99,6 +101,11 @@ class Assumptions:
         self._rounds: Counter[str] = Counter()
         self._used: set[str] = set()
 
+    @property
+    def refuses(self) -> bool:
+        """Whether nothing may be assumed where a value is asked for now."""
+        return self.how.strict or bounds.is_asking()
+
     def branch(self, place: Place, what: str = "a branch on a value") -> bool:
         """The truth value that is asked for at a place.
 
@@ -108,7 +115,7 @@ class Assumptions:
         line = place.source or ""
         condition = _condition()
         given = self.given(place)
-        if given is None and self.how.strict:
+        if given is None and self.refuses:
             raise value_needed(what, place)
         if condition is not None:
             return self._loop(line, condition, given)
@@ -170,7 +177,7 @@ class Assumptions:
             ValueNeededError: if there is neither, or nothing may be assumed.
         """
         given = self.given(place)
-        if given is None and (bound is None or self.how.strict):
+        if given is None and (bound is None or self.refuses):
             raise value_needed(what, place)
         count = int(given) if given is not None else (bound or 0)
         told = f"{count}, as given" if given is not None else f"{count}, as many as there may be"

@@ -100,7 +100,7 @@ class _Asked:
 
     def refuse_unless_float(self, tensor: Tensor, what: str) -> None:
         """Ask for values that may be sizes."""
-        if self._assumptions.how.strict or not tensor.dtype.is_floating_point:
+        if self._assumptions.refuses or not tensor.dtype.is_floating_point:
             raise value_needed(what, self.place)
 
 

@@ -4,6 +4,8 @@ Outside of an analysis rules compute with the values. In one, the trace refuses 
 it does not know with ``ValueNeededError``; a rule that has a bound gives it in their place:
 
     keep = bounds.or_bound(lambda: mask.nonzero(), lambda: all_of(mask), note)
+
+While a rule runs (``asking``) a trace assumes nothing of its own, as it does for a model's code.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class Bounds:
 
 
 _stack: list[Bounds] = []
+_asking = 0
 
 
 def current() -> Bounds | None:
@@ -53,6 +56,22 @@ def active(bounds: Bounds) -> Iterator[None]:
         yield
     finally:
         _stack.pop()
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """A rule runs inside: values that are not known are refused."""
+    global _asking
+    _asking += 1
+    try:
+        yield
+    finally:
+        _asking -= 1
+
+
+def is_asking() -> bool:
+    """Whether a rule runs."""
+    return _asking > 0
 
 
 def or_bound(

@@ -20,6 +20,7 @@ from torch import Tensor, fx, nn
 
 from graphmem import collector
 from graphmem.errors import ModelLoadError, shown
+from graphmem.sources.onnx import bounds
 from graphmem.sources.onnx.element_types import ElementType
 from graphmem.sources.onnx.model import Array, Graph, Model, Node, ValueType, Weight
 from graphmem.sources.onnx.names import UniqueNames, identifier
@@ -144,7 +145,8 @@ class OnnxNode(nn.Module):
         if self._bodies or self.training != call.training:
             bound = {name: self._bound(own, count, rest) for name, own, count in self._bodies}
             call = replace(call, bodies=bound, training=self.training)
-        return self._rule(call, *inputs)
+        with bounds.asking():
+            return self._rule(call, *inputs)
 
     def _input(self, source: str | int | _Plain | None, rest: Iterator[Any]) -> Any:
         if isinstance(source, str):
