@@ -43,6 +43,7 @@ from graphmem.trace.operator import Dispatched
 from graphmem.trace.place import Place, asked_by_optimizer
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
+_STRIDED = torch.strided
 _EQUAL = torch.ops.aten.equal.default
 _LEFT_ALIGNED = torch.ops.aten._nested_tensor_from_mask_left_aligned.default
 _PADDED = Unknown("whether nn.TransformerEncoder leaves padding out", "", "it computes padding too")
@@ -86,21 +87,9 @@ class Answers:
         self.rests_on = None
         if operator.is_view and not sparse.is_copied(call.func, call.args):
             return call.run()
-        if sparse.concerns(call.func, call.args):
-            return _sparse(call, place)
-        if call.func is _LEFT_ALIGNED and not self._assumptions.how.strict:
-            self._ledger.note(replace(_PADDED, where=place.source or ""))
-            return False
-        if _is_nested(call):
-            raise UnsupportedOpError(
-                f"operator {operator.name}: nested tensors of the strided layout are not modelled, "
-                f"at {place.module} ({place.source}); make them with layout=torch.jagged"
-            )
-        if collectives.concerns(call.func):
-            return collectives.result(call)
         all_known = all(entry.known for entry in inputs)
-        if quantized.concerns(call):
-            return call.run() if all_known else _quantized(call, place)
+        if operator.is_unusual or _takes_unusual(call.args):
+            return self._unusual(call, place, all_known)
         if operator.needs_values and all_known:
             if not sizes.is_plain_indexing(call):
                 self._assumptions.decided(inputs)
@@ -132,6 +121,22 @@ class Answers:
                     raise
             return _hollow(call, layout)
         return self._taken_for_granted(call, layout, place)
+
+    def _unusual(self, call: Dispatched, place: Place, all_known: bool) -> Any:
+        """The result of an operator on tensors that are not plain, or of a collective."""
+        if collectives.concerns(call.func):
+            return collectives.result(call)
+        if quantized.concerns(call):
+            return call.run() if all_known else _quantized(call, place)
+        if sparse.concerns(call.func, call.args):
+            return _sparse(call, place)
+        if call.func is _LEFT_ALIGNED and not self._assumptions.how.strict:
+            self._ledger.note(replace(_PADDED, where=place.source or ""))
+            return False
+        raise UnsupportedOpError(
+            f"operator {call.operator.name}: nested tensors of the strided layout are not "
+            f"modelled, at {place.module} ({place.source}); make them with layout=torch.jagged"
+        )
 
     def _taken_for_granted(self, call: Dispatched, layout: Any, place: Place) -> Any:
         """Hollow results, but for choices among scores and tests for finite numbers."""
@@ -210,11 +215,14 @@ class Answers:
         return layout
 
 
-def _is_nested(call: Dispatched) -> bool:
-    """Whether an operator makes or takes nested tensors that are no subclass: torch's own C++."""
-    if "_nested_tensor" in call.operator.name:
-        return True
-    return any(isinstance(a, Tensor) and a.is_nested for a in call.args)
+def _takes_unusual(args: tuple[Any, ...]) -> bool:
+    """Whether an argument is a sparse, quantized or nested tensor."""
+    for a in args:
+        if isinstance(a, Tensor) and (
+            a.layout is not _STRIDED or a.is_quantized or a.is_nested  # one look at each
+        ):
+            return True
+    return False
 
 
 def _cpu_lacks_it(error: RuntimeError) -> bool:

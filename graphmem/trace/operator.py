@@ -47,6 +47,9 @@ _FILLS = frozenset(
 )
 
 
+# Parts of the names of operators that make tensors which are not plain.
+_UNUSUAL = ("_sparse_coo_tensor", "_nested_tensor", "quantize_per_tensor")
+
 # Operators about operators: the profiler's ranges, which torch.optim opens in every step.
 _BOOKKEEPING = frozenset({"profiler"})
 
@@ -58,7 +61,8 @@ class Operator:
     ``written`` are positions of arguments that are written. ``returns_written`` gives, for
     each return, the position of the argument that is returned, or None for a fresh result.
     ``fills`` says that the first argument is written without being read, ``ignores_values`` that
-    only its layout is.
+    only its layout is. ``is_unusual`` are collectives, and what makes sparse, nested or quantized
+    tensors.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Operator:
     fills: bool
     ignores_values: bool
     is_bookkeeping: bool
+    is_unusual: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,8 @@ def _read(func: OpOverload) -> Operator:
         fills=schema.name in _FILLS,
         ignores_values=schema.name in _SHAPED_LIKE,
         is_bookkeeping=func.namespace in _BOOKKEEPING,
+        is_unusual=func.namespace in ("c10d", "quantized")
+        or any(word in schema.name for word in _UNUSUAL),
     )
 
 
