@@ -63,6 +63,29 @@ def ask_fit(schedule: Schedule, options: Options, name: str) -> Fit:
     return fit_on(schedule, options, devices.find(name))
 
 
+def place_within(schedule: Schedule, options: Options, budget: int) -> Placement:
+    """The blocks of a run whose segments may take ``budget`` bytes, less the headroom."""
+    return _placed(schedule, options, budget - options.headroom, budget)
+
+
+def fit_within(
+    schedule: Schedule, options: Options, budget: int, placement: Placement | None = None
+) -> Fit:
+    """Whether a run's segments fit into a budget of bytes; a CUDA context is no part of it.
+
+    Args:
+        placement: that of ``place_within``, where it is at hand.
+    """
+    placement = placement or place_within(schedule, options, budget)
+    spare = budget - options.headroom - _enough(schedule, options, budget, placement)
+    return Fit(
+        device=f"a budget of {format_bytes(budget)}",
+        fits=placement.shortage is None and spare >= 0,
+        headroom_bytes=spare,
+        out_of_memory_at=_moment(schedule, placement.shortage),
+    )
+
+
 def fit_on(
     schedule: Schedule, options: Options, gpu: Gpu, placement: Placement | None = None
 ) -> Fit:
@@ -74,7 +97,7 @@ def fit_on(
     """
     low, high = (context + options.headroom for context in gpu.context_bytes)
     placement = placement or place_on(schedule, options, gpu, high)
-    spare = _limit(options, gpu, high) - _enough(schedule, options, gpu, placement)
+    spare = _limit(options, gpu, high) - _enough(schedule, options, gpu.capacity_bytes, placement)
     fits = placement.shortage is None and spare >= 0
     notes = [*_other_kernels(options, gpu)]
     if not fits and low < high and place_on(schedule, options, gpu, low).shortage is None:
@@ -88,7 +111,7 @@ def fit_on(
     )
 
 
-def _enough(schedule: Schedule, options: Options, gpu: Gpu, placement: Placement) -> int:
+def _enough(schedule: Schedule, options: Options, total: int, placement: Placement) -> int:
     """Bytes for the allocator with which a run fits; as far as it is known, no more than that.
 
     A run under a larger limit gives segments back at other moments, so that what it lacked
@@ -98,7 +121,7 @@ def _enough(schedule: Schedule, options: Options, gpu: Gpu, placement: Placement
         enough = max(placement.reserved_bytes)
         if placement.shortage is None:
             return enough
-        placement = _placed(schedule, options, enough, gpu.capacity_bytes)
+        placement = _placed(schedule, options, enough, total)
     settings = parse_alloc_conf(options.alloc_conf or "")
     return max(place(schedule, _on_gpu, settings).reserved_bytes)
 

@@ -49,7 +49,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "sources": frozenset({"schedule", "ort"}),
     "targets": frozenset({"devices", "schedule"}),
     "trace": frozenset({"devices", "schedule", "growth", "report", "sources", "targets"}),
-    "instantiate": frozenset({"devices", "schedule", "targets", "trace"}),
+    "instantiate": frozenset({"devices", "schedule", "fits", "sources", "targets", "trace"}),
     "serving": _DATA | {"ort", "sources", "targets", "trace"},
     "analysis": _DATA | {"compiled", "sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},

@@ -7,11 +7,13 @@ numbers, which are polynomials of the batch, and for what the target's kernels c
 - ``patterns``: nested values with such numbers in them;
 - ``rules`` and ``results``: the target's rules, asked again at another size;
 - ``template``: a whole schedule;
-- ``family``: which sizes are traced, and which follow from those.
+- ``family``: which sizes are traced, and which follow from those;
+- ``subject``: tracing what the command line names.
 """
 
 from graphmem.instantiate.family import Family
+from graphmem.instantiate.subject import record_subject
 from graphmem.instantiate.template import Recorded, Template
 
-__all__ = ["Family", "Recorded", "Template"]
+__all__ = ["Family", "Recorded", "Template", "record_subject"]
 """The names that other rooms use."""

@@ -9,7 +9,7 @@ is halved. A size that does not follow is traced like the ends.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from graphmem.errors import GraphmemError
@@ -27,12 +27,15 @@ class Family:
     Args:
         trace: runs it at one; its errors are those of the size.
         sizes: those that will be asked for; others can be, and are traced.
+        traced: sizes that were traced before.
     """
 
-    def __init__(self, trace: Trace, sizes: Iterable[int]) -> None:
+    def __init__(
+        self, trace: Trace, sizes: Iterable[int], traced: Mapping[int, Recorded] | None = None
+    ) -> None:
         self._trace = trace
         self._sizes = sorted(set(sizes))
-        self._traced: dict[int, Recorded] = {}
+        self._traced = dict(traced or {})
         self._templates: dict[int, Template] = {}
         self._failed: dict[int, GraphmemError] = {}
         self._is_covered = False

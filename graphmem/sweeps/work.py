@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphmem.errors import GraphmemError, ValueNeededError, one_line
+from graphmem.errors import GraphmemError, one_line
 from graphmem.sweeps.case import Case
 from graphmem.sweeps.chunks import Chunk
 from graphmem.sweeps.identity import Manifest, manifest, opened
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from graphmem.instantiate import Family, Recorded
     from graphmem.options import Options
     from graphmem.schedule import Schedule
-    from graphmem.sources import LoadedSubject
 
 _ONE_AT_A_TIME = threading.Lock()
 """A trace patches torch for its time: threads of a process take turns."""
@@ -95,30 +94,9 @@ def _options(case: Case) -> Options:
 
 def _record(case: Case, options: Options) -> Recorded:
     """Trace a case."""
-    from graphmem.fits import gpu_of
-    from graphmem.instantiate import Recorded
-    from graphmem.trace.run import trace_model
-
-    def recorded(subject: LoadedSubject) -> Recorded:
-        call = (subject.args, subject.kwargs)
-        trace = trace_model(
-            subject.model, call, options, optimizer=options.optimizer, evidence=True
-        )
-        return Recorded(trace.schedule, trace.evidence, options.target, gpu_of(options))
-
-    subject = _loaded(case, options)
-    try:
-        return recorded(subject)
-    except ValueNeededError:
-        really = subject.with_values()
-        if really is None:
-            raise
-        return recorded(really)
-
-
-def _loaded(case: Case, options: Options) -> LoadedSubject:
+    from graphmem.instantiate import record_subject
     from graphmem.options import Mode
-    from graphmem.sources import InputRequest, load_subject
+    from graphmem.sources import InputRequest
     from graphmem.trace.run import model_dtype
 
     request = InputRequest(
@@ -132,7 +110,7 @@ def _loaded(case: Case, options: Options) -> LoadedSubject:
         default_dim=case.default_dim,
         rules=case.rules,
     )
-    return load_subject(case.subject, request)
+    return record_subject(case.subject, request, options)
 
 
 def _answer(schedule: Schedule, options: Options) -> Answer:
