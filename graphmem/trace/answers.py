@@ -109,7 +109,7 @@ class Answers:
                 self._assumptions.decided(inputs)
                 return call.run()
             layout = self._found(call, place)
-            if self.rests_on is not None and known.all_small(layout):
+            if self.rests_on is not None and known.all_small(layout, sizes.MOST_PLACES):
                 return sizes.everything(call)
             self.rests_on = None
         runs_here = all_known or operator.is_uninitialised

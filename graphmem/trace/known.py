@@ -39,9 +39,9 @@ def is_whole(tensor: Tensor) -> bool:
     return nbytes == tensor.untyped_storage().nbytes() and tensor.stride().count(0) == 0
 
 
-def all_small(layout: Any) -> bool:
-    """Whether every tensor in the layout of an operator's result is small."""
-    return all(item.numel <= MOST_ELEMENTS for item in layouts_in(layout))
+def all_small(layout: Any, most: int = MOST_ELEMENTS) -> bool:
+    """Whether every tensor in the layout of an operator's result has no more elements."""
+    return all(item.numel <= most for item in layouts_in(layout))
 
 
 def layouts_in(value: Any) -> Iterator[Layout]:

@@ -16,6 +16,10 @@ _aten = torch.ops.aten
 _MASKS = (torch.bool, torch.uint8)
 _INDEXING = (_aten.index.Tensor, _aten._unsafe_index.Tensor)
 
+# How many places of found elements are worth computing: a detector scores 91 classes at 9 boxes
+# of 100 x 100 places (RetinaNet of 800 x 800), and then picks a thousand of them.
+MOST_PLACES = 1 << 24
+
 Bound = Callable[..., int | None]
 
 

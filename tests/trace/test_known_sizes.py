@@ -161,3 +161,22 @@ def test_where_all_is_taken_to_be_found_its_places_are_known(
     last = next(row for row in report.layers if row.module == "last")
     assert last.calls == 4 * 2
     assert {unknown.assumed for unknown in report.unknown} == {"8, as many as there may be", "all"}
+
+
+def test_places_among_more_scores_than_are_worth_computing_are_known_too() -> None:
+    """As RetinaNet has: 8 million scores, of which it takes a thousand and looks up classes."""
+
+    class Detects(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            places = torch.where(y[0, :1].expand(5_000_000) > 0)[0]
+            return sum(self.last(y) for _ in torch.unique(places[:1000] % 4))  # type: ignore
+
+    report = graphmem.analyze(Detects(), "8x4", target="cpu", mode="inference")
+
+    last = next(row for row in report.layers if row.module == "last")
+    assert last.calls == 4 * 2
