@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 
-from graphmem.analysis import traced_call
+from graphmem.analysis import make_options, traced_call
 from graphmem.errors import ValueNeededError, one_line
 from graphmem.options import Mode, Options, Target
 from graphmem.report import Report
@@ -27,7 +27,11 @@ BATCH = 2
 class Case(Protocol):
     """One model of a family."""
 
-    how: str
+    assume: Mapping[str, int]
+
+    @property
+    def how(self) -> str:
+        """How it was built, where there is a choice."""
 
     def refused(self, mode: Mode) -> str | None:
         """Why the library's own code can't run it on the CPU; None if it can, or isn't asked."""
@@ -38,10 +42,18 @@ class Case(Protocol):
 
 @dataclass
 class NamedCase:
-    """A model that graphmem knows by name, such as ``timm:resnet18``: not run for real."""
+    """A model that graphmem knows by name, such as ``timm:resnet18``: not run for real.
+
+    ``assume`` is what ``--assume`` says of lines whose values nobody has.
+    """
 
     text: str
-    how: str = ""
+    assume: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def how(self) -> str:
+        """What was said beside the name."""
+        return " ".join(f"--assume {line}={value}" for line, value in self.assume.items())
 
     def refused(self, mode: Mode) -> str | None:
         """Nothing is asked: the model is of a published size."""
@@ -59,6 +71,7 @@ class BuiltCase:
     text: str
     build: Callable[[Mode], Built]
     how: str = ""
+    assume: Mapping[str, int] = field(default_factory=dict)
 
     def refused(self, mode: Mode) -> str | None:
         """What the real run of one step ended with."""
@@ -90,16 +103,17 @@ def analyzed(case: Case, mode: Mode) -> Report:
     """The report of a case, as ``graphmem analyze`` makes it."""
     subject = case.subject(mode)
     try:
-        return _report(subject, mode)
+        return _report(case, subject, mode)
     except ValueNeededError:
         if subject.rebuild_really is None:
             raise
-        return _report(subject.rebuild_really(), mode)
+        return _report(case, subject.rebuild_really(), mode)
 
 
-def _report(subject: LoadedSubject, mode: Mode) -> Report:
+def _report(case: Case, subject: LoadedSubject, mode: Mode) -> Report:
     call = (subject.args, subject.kwargs)
-    options = Options(mode=mode)
+    assume = case.assume if mode is Mode.INFERENCE else {}
+    options = make_options(mode=mode.value, assume=assume)
     report, _ = traced_call(subject.model, call, options, kind=subject.kind, name=subject.name)
     return report
 

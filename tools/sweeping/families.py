@@ -64,6 +64,10 @@ def _torchvision_names() -> list[str]:
     return sorted(models.list_models())
 
 
+_ASSUMED = {"keypointrcnn_resnet50_fpn": {"roi_heads.py:285": 800, "roi_heads.py:286": 800}}
+"""Lines that ask for the size of what a model found: at most the side of its images."""
+
+
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
@@ -75,7 +79,7 @@ FAMILIES: dict[str, Family] = {
             "torchvision",
             ("torchvision", "torchvision.models"),
             _torchvision_names,
-            lambda name: NamedCase(f"torchvision:{name}"),
+            lambda name: NamedCase(f"torchvision:{name}", _ASSUMED.get(name, {})),
             1.0,
         ),
         Family(
