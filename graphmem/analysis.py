@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from graphmem import collector, devices
+from graphmem import collector, devices, techniques
 from graphmem import report as _report
 from graphmem.allocator import parse_alloc_conf
 from graphmem.compiled import compiled_run
@@ -52,6 +52,15 @@ def analyze(
     compile: bool = False,
     routing: str = "balanced",
     assume: Mapping[str, bool | int | float] | None = None,
+    checkpoint: str | Sequence[str] | None = None,
+    checkpoint_every: int = 1,
+    checkpoint_save: str | Sequence[Any] | None = None,
+    checkpoint_reentrant: bool = False,
+    offload: str | Sequence[str] | None = None,
+    pin_memory: bool = False,
+    optimizer_in_backward: bool = False,
+    channels_last: bool = False,
+    chunked_loss: int | None = None,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of a model's training step or inference, before anything runs.
@@ -98,6 +107,20 @@ def analyze(
             how often a loop runs. The lines that ask are in ``report.unknown``.
         compile: also run the model as ``torch.compile`` would; ``report.compiled`` has what
             that takes, all else in the report is without it.
+        checkpoint: modules whose activations are recomputed in backward, by patterns of their
+            paths such as ``"model.layers.*"``; a ``*`` stays within one name, ``**`` does not.
+        checkpoint_every: every how many of them, counted from one: 2 takes the second.
+        checkpoint_save: operators whose results are kept all the same (selective
+            checkpointing), such as ``["aten.mm", "aten.addmm"]``.
+        checkpoint_reentrant: ``use_reentrant`` of ``torch.utils.checkpoint``.
+        offload: what lies in the host's memory: ``"activations"`` (``save_on_cpu`` around the
+            model's call), ``"optimizer"`` (see ``graphmem.trace.host_optimizer``), or both.
+        pin_memory: of what is offloaded.
+        optimizer_in_backward: each parameter is updated and its gradient let go as soon as it
+            is there (see ``graphmem.trace.in_backward``).
+        channels_last: weights and images in ``torch.channels_last``.
+        chunked_loss: of a causal language model of transformers: logits and loss in so many
+            chunks of tokens, recomputed in backward (see ``graphmem.trace.chunked_loss``).
         timeline: list every operation in ``report.timeline``.
 
     Returns:
@@ -127,6 +150,15 @@ def analyze(
         compile=compile,
         routing=routing,
         assume=assume,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        checkpoint_save=checkpoint_save,
+        checkpoint_reentrant=checkpoint_reentrant,
+        offload=offload,
+        pin_memory=pin_memory,
+        optimizer_in_backward=optimizer_in_backward,
+        channels_last=channels_last,
+        chunked_loss=chunked_loss,
     )
     call = as_call(inputs, kwargs)
     report, _ = traced_call(model, call, options, loss=loss, optimizer=optimizer, timeline=timeline)
@@ -294,7 +326,11 @@ def make_options(**values: Any) -> Options:
     values["routing"] = choice(Routing, values.get("routing", "balanced"), "routing")
     values["assume"] = _assumed(values.get("assume") or {})
     values["headroom"] = parse_bytes(values.get("headroom", 0), "headroom")
-    return Options(**values)
+    for name in ("checkpoint", "checkpoint_save", "offload"):
+        values[name] = techniques.as_text(values.get(name))
+    options = Options(**values)
+    techniques.check(options)
+    return options
 
 
 def _assumed(given: Mapping[str, bool | int | float]) -> tuple[tuple[str, bool | int | float], ...]:

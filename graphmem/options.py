@@ -61,6 +61,8 @@ class Options:
     ONNX model: or as often as they may). ``routing`` is who is chosen by unknown scores;
     ``assume`` holds the user's own values for lines (``model.py:12``).
     ``compile`` asks for the same run under ``torch.compile`` beside the eager one.
+    ``checkpoint`` and ``offload`` to ``chunked_loss`` are techniques that save memory (see
+    ``graphmem.techniques``), several names in one text with commas between them.
     """
 
     mode: Mode = Mode.TRAINING
@@ -83,6 +85,15 @@ class Options:
     compile: bool = False
     routing: Routing = Routing.BALANCED
     assume: tuple[tuple[str, bool | int | float], ...] = ()
+    checkpoint: str | None = None
+    checkpoint_every: int = 1
+    checkpoint_save: str | None = None
+    checkpoint_reentrant: bool = False
+    offload: str | None = None
+    pin_memory: bool = False
+    optimizer_in_backward: bool = False
+    channels_last: bool = False
+    chunked_loss: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""

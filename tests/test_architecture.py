@@ -45,22 +45,26 @@ ARROWS: dict[str, frozenset[str]] = {
         {"devices", "schedule", "copies", "liveness", "allocator", "report", "fits"}
     ),
     "compiled": frozenset({"schedule", "report", "summary"}),
+    "techniques": frozenset(),
     "render": frozenset({"report"}),
     "sources": frozenset({"schedule", "ort"}),
     "targets": frozenset({"devices", "schedule"}),
-    "trace": frozenset({"devices", "schedule", "growth", "report", "sources", "targets"}),
+    "trace": frozenset(
+        {"devices", "schedule", "growth", "report", "techniques", "sources", "targets"}
+    ),
     "instantiate": frozenset({"devices", "schedule", "fits", "sources", "targets", "trace"}),
     "serving": _DATA | {"ort", "sources", "targets", "trace"},
-    "analysis": _DATA | {"compiled", "sources", "targets", "trace"},
+    "analysis": _DATA | {"compiled", "techniques", "sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},
-    "sweeps": _DATA | {"sources", "trace", "analysis", "instantiate"},
-    "commands": _DATA | _TORCH | {"render", "snapshots", "ort", "sweeps"},
+    "textbook": _DATA | {"analysis"},
+    "sweeps": _DATA | {"techniques", "sources", "trace", "analysis", "instantiate"},
+    "commands": _DATA | _TORCH | {"techniques", "render", "snapshots", "ort", "textbook", "sweeps"},
     "cli": frozenset({"commands"}),
     "__main__": frozenset({"cli"}),
 }
 
 # Against the arrows, inside of a function only: print(report) shows the table.
-LATE = {("report", "render")}
+LATE = {("report", "render"), ("textbook", "render")}
 
 HEAVY = {
     "torch": ("analysis.py", *(f"{room}/*" for room in _TORCH)),

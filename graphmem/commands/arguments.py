@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphmem.commands.techniques import add_techniques, techniques_of
 from graphmem.errors import UsageError
 from graphmem.options import Options
 
@@ -17,11 +18,12 @@ REPORT_KINDS = {".txt": "table", ".md": "markdown", ".json": "json"}
 """What a report can be printed as: suffix of a file -> kind."""
 
 
-def add_subject(parser: argparse.ArgumentParser) -> None:
+def add_subject(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """SUBJECT and its inputs."""
     parser.add_argument(
         "subject",
         metavar="SUBJECT",
+        nargs="?" if optional else None,
         help="package.module:factory, file.py:factory, timm:NAME, torchvision:NAME, "
         "hf:CONFIG.json or hf:DIR, model.onnx or program.pt2",
     )
@@ -126,6 +128,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--strict", action="store_true", help="refuse whatever would have to be assumed"
     )
+    add_techniques(parser)
 
 
 def positive(text: str) -> int:
@@ -182,6 +185,7 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
         compile=arguments.compile,
         routing=arguments.moe_routing,
         assume=dict(arguments.assume),
+        **techniques_of(arguments),
     )
 
 

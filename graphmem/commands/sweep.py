@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphmem.commands.arguments import add_output, add_run, add_subject, kind_of, positive, write
 from graphmem.commands.progress import Progress
+from graphmem.commands.techniques import techniques_of
 from graphmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         "trip_count": arguments.trip_count,
         "routing": arguments.moe_routing,
         "assume": tuple(arguments.assume),
+        **techniques_of(arguments),
     }
     return {name: value for name, value in given.items() if value not in (None, (), False)}
 
