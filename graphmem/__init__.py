@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphmem.sources.onnx.user_rules import onnx_rule
     from graphmem.sweeps import Case, cases, sweep
     from graphmem.targets.user_rules import register_rule
+    from graphmem.textbook import estimate
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __all__ = [
     "__version__",
     "analyze",
     "cases",
+    "estimate",
     "from_onnx",
     "graph",
     "onnx_rule",
@@ -63,6 +65,7 @@ _LAZY = {
     "spec": "graphmem.sources.inputs",
     "Case": "graphmem.sweeps",
     "cases": "graphmem.sweeps",
+    "estimate": "graphmem.textbook",
     "sweep": "graphmem.sweeps",
 }
 

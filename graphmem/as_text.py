@@ -52,6 +52,11 @@ def format_bytes(nbytes: int, *, signed: bool = False) -> str:
     return text
 
 
+def format_decimal(nbytes: int, decimals: int = 2) -> str:
+    """Bytes in units of 10^9, as textbooks count: ``14.00 GB``, ``0.4 GB``."""
+    return f"{_point(_divide(nbytes * 10**decimals, 10**9), decimals)} GB"
+
+
 def format_count(count: int) -> str:
     """A count in three digits: ``8.03B`` (10^9), ``25.6M``, ``350K``, ``512``."""
     sign, count = ("-" if count < 0 else ""), abs(count)

@@ -12,6 +12,7 @@ COMMANDS = {
     "analyze": "graphmem.commands.analyze:Analyze",
     "sweep": "graphmem.commands.sweep:Sweep",
     "verify": "graphmem.commands.verify:Verify",
+    "estimate": "graphmem.commands.estimate:EstimateCommand",
     "snapshot": "graphmem.commands.snapshot:SnapshotCommand",
     "devices": "graphmem.commands.devices:Devices",
 }
