@@ -134,7 +134,7 @@ def analyze(
         target=target,
         precision=precision,
         master_weights=master_weights,
-        optimizer=_optimizer_name(optimizer),
+        optimizer=optimizer_name(optimizer),
         foreach=foreach,
         fused=fused,
         set_to_none=set_to_none,
@@ -216,7 +216,7 @@ def graph(
     Raises:
         GraphmemError: in one line, if an argument or the model can't be used.
     """
-    resolved = make_options(**{**options, "optimizer": _optimizer_name(optimizer)})
+    resolved = make_options(**{**options, "optimizer": optimizer_name(optimizer)})
     call = as_call(inputs, kwargs)
     built = trace_model(model, call, resolved, loss, optimizer, graph=True).graph
     assert built is not None  # it was asked for
@@ -355,5 +355,6 @@ def _check_master_weights(mode: Mode, precision: Precision | None) -> None:
         )
 
 
-def _optimizer_name(optimizer: OptimizerChoice) -> str:
+def optimizer_name(optimizer: OptimizerChoice) -> str:
+    """What an optimizer is called in the report."""
     return optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "custom")

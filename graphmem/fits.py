@@ -47,6 +47,11 @@ def _on_gpu(storage: Storage) -> bool:
     return not storage.host
 
 
+def limit_on(options: Options, gpu: Gpu) -> int:
+    """The bytes that a run's segments may take on a GPU: less the most of the context."""
+    return _limit(options, gpu, gpu.context_bytes[1] + options.headroom)
+
+
 def _limit(options: Options, gpu: Gpu, reserve_bytes: int) -> int:
     """What PyTorch's allocator may take, also under a memory fraction."""
     fraction = parse_alloc_conf(options.alloc_conf or "").memory_fraction
@@ -97,7 +102,7 @@ def fit_on(
     """
     low, high = (context + options.headroom for context in gpu.context_bytes)
     placement = placement or place_on(schedule, options, gpu, high)
-    spare = _limit(options, gpu, high) - _enough(schedule, options, gpu.capacity_bytes, placement)
+    spare = limit_on(options, gpu) - _enough(schedule, options, gpu.capacity_bytes, placement)
     fits = placement.shortage is None and spare >= 0
     notes = [*_other_kernels(options, gpu)]
     if not fits and low < high and place_on(schedule, options, gpu, low).shortage is None:

@@ -67,6 +67,14 @@ def peak_and_fits(schedule: Schedule, options: Options) -> tuple[Peak, Fits]:
     return summary.peak(), summary.fits()
 
 
+def peak_and_breakdown(
+    schedule: Schedule, options: Options, placement: Placement | None = None
+) -> tuple[Peak, dict[str, int]]:
+    """The worst moment of a schedule, and what is live then: a report's, without the rest."""
+    summary = _Summary(schedule, options, placement)
+    return summary.peak(), summary.breakdown()
+
+
 _PER_PARAMETER = (Category.GRADIENTS, Category.OPTIMIZER_STATES)
 
 
