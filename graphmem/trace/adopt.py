@@ -80,7 +80,9 @@ class StandIns:
 
     def _data(self, tensor: Tensor) -> Tensor:
         if is_traceable_wrapper_subclass(tensor):
-            return transform_subclass(tensor, lambda _, part: self._data(part))
+            return transform_subclass(
+                tensor, lambda _, part: self._data(part) if isinstance(part, Tensor) else part
+            )
         if tensor.layout is not torch.strided:
             return sparse.with_parts(tensor.detach(), self._data)
         dtype = self._wanted(tensor.dtype)

@@ -102,7 +102,8 @@ def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:
     """
     if is_traceable_wrapper_subclass(tensor):
         names, _ = tensor.__tensor_flatten__()
-        return tuple(part for name in names for part in strided_parts(getattr(tensor, name)))
+        parts = (getattr(tensor, name) for name in names)
+        return tuple(p for part in parts if isinstance(part, Tensor) for p in strided_parts(part))
     if tensor.layout is torch.strided:
         return (tensor,)
     with torch._C._DisableTorchDispatch(), torch.no_grad():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor, UntypedStorage
 from torch.nn.parameter import is_lazy
@@ -55,7 +55,8 @@ class Entry:
     autograd node that wrote it last, None outside of backward; ``forward`` whether forward
     made it; ``compared`` what a comparison of unknown values is assumed to give;
     ``foreign`` that it is the user's own memory; ``rests_on`` what was assumed of its
-    known values; ``generated`` and ``fused`` as in ``Storage``.
+    known values; ``generated`` and ``fused`` as in ``Storage``. ``settled`` says that no claim
+    changes the category, ``resized`` that the storage had another size before.
     """
 
     id: int
@@ -80,12 +81,18 @@ class Entry:
     generated: bool = False
     fused: bool = False
     rests_on: Unknown | None = None
+    settled: bool = False
+    resized: bool = False
     watch: weakref.ref[UntypedStorage] | None = field(default=None, repr=False)
 
     def claim(self, category: Category) -> None:
         """Give the storage a category, unless a stronger claim stands."""
-        if _PRECEDENCE[category] < _PRECEDENCE[self.category]:
+        if not self.settled and _PRECEDENCE[category] < _PRECEDENCE[self.category]:
             self.category = category
+
+    def settle(self, category: Category) -> None:
+        """Give the storage a category for good."""
+        self.category, self.settled = category, True
 
 
 @dataclass(slots=True)
@@ -117,6 +124,10 @@ class Ledger:
         """The entry of a tensor's storage, if the ledger has it."""
         return self._alive.get(tensor.untyped_storage()._cdata)
 
+    def of_storage(self, storage: UntypedStorage) -> Entry | None:
+        """The entry of a storage, if the ledger has it."""
+        return self._alive.get(storage._cdata)
+
     def entries_of(self, value: object) -> Iterator[Entry]:
         """The entries of all tensors in a nested value that the ledger has."""
         for part in known.parts_in(value):
@@ -137,7 +148,6 @@ class Ledger:
     ) -> Entry:
         """Enter the storage of a tensor, which must be new, and watch for its death."""
         storage = tensor.untyped_storage()
-        key = storage._cdata
         entry = Entry(
             id=len(self.entries),
             nbytes=storage.nbytes(),
@@ -151,6 +161,12 @@ class Ledger:
             category=category,
             name=name,
         )
+        self._begin(entry, storage)
+        return entry
+
+    def _begin(self, entry: Entry, storage: UntypedStorage) -> None:
+        """Take in an entry, and watch for the death of its storage."""
+        key = storage._cdata
         self.entries.append(entry)
         self._alive[key] = entry
 
@@ -160,6 +176,14 @@ class Ledger:
             self.close(entry)
 
         entry.watch = weakref.ref(storage, died)
+
+    def resized(self, storage: UntypedStorage, old: Entry, nbytes: int) -> Entry:
+        """Enter a storage anew that has another size now; what it was is left to be closed."""
+        born = len(self.calls)
+        number = len(self.entries)
+        entry = replace(old, id=number, nbytes=nbytes, born=born, last_use=born, watch=None)
+        entry.freed, entry.known, entry.resized = None, False, True
+        self._begin(entry, storage)
         return entry
 
     def enter_bytes(

@@ -53,6 +53,9 @@ _UNUSUAL = ("_sparse_coo_tensor", "_nested_tensor", "quantize_per_tensor")
 # Operators about operators: the profiler's ranges, which torch.optim opens in every step.
 _BOOKKEEPING = frozenset({"profiler"})
 
+# Operators that only call others, from Python: their kernels are functions of torch's own FSDP.
+_IN_PYTHON = frozenset({"fsdp"})
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -75,6 +78,7 @@ class Operator:
     fills: bool
     ignores_values: bool
     is_bookkeeping: bool
+    is_in_python: bool
     is_unusual: bool
 
 
@@ -147,6 +151,7 @@ def _read(func: OpOverload) -> Operator:
         fills=schema.name in _FILLS,
         ignores_values=schema.name in _SHAPED_LIKE,
         is_bookkeeping=func.namespace in _BOOKKEEPING,
+        is_in_python=func.namespace in _IN_PYTHON,
         is_unusual=func.namespace in ("c10d", "quantized")
         or any(word in schema.name for word in _UNUSUAL),
     )

@@ -210,6 +210,9 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if operator.is_bookkeeping:
             return func(*args, **kwargs)
+        if operator.is_in_python:
+            with self:
+                return func._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
         if operator.is_composite and func not in self._own:
             override = self._overrides.get(func)
             with self._as_composed(func), self:
@@ -349,6 +352,13 @@ class Recorder(TorchDispatchMode):
         for entry in written:
             entry.known = False
         self._call(name, moment, inputs, written, allocated, ((scratch,),) if scratch else ())
+
+    def resized(self, storage: torch.UntypedStorage, old: Entry, nbytes: int) -> None:
+        """Enter that a storage takes other memory, or none, without a tensor's death."""
+        moment = self._moment(describe(torch.ops.aten.lift_fresh.default))
+        made = self.ledger.resized(storage, old, nbytes)
+        self._call("torch.UntypedStorage.resize_", moment, [], [], [made])
+        self.ledger.close(old)
 
     # -- entering in the ledger
 

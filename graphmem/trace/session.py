@@ -43,7 +43,7 @@ from graphmem.trace.rng import states_recorded
 from graphmem.trace.saved import saved_tensors
 from graphmem.trace.scaler import Scalers
 from graphmem.trace.shapes import NoShapeRuleError
-from graphmem.trace.storages import cloned_as_tensors
+from graphmem.trace.storages import cloned_as_tensors, resized_as_told
 
 _COMPILED = Unknown(
     "what torch.compile makes of the model",
@@ -218,6 +218,7 @@ class Session:
             stack.enter_context(parameters_agree())
             stack.enter_context(states_recorded(self.recorder))
             stack.enter_context(cloned_as_tensors(self.recorder))
+            stack.enter_context(resized_as_told(self.recorder))
             stack.enter_context(self.recorder)
             self.recorder.calibrate()
             stack.enter_context(saved_tensors(self.recorder))

@@ -1,4 +1,6 @@
-"""Storages that Python copies as a whole, as ``copy.deepcopy`` of a buffer does."""
+"""Storages that Python handles as a whole: copies, as ``copy.deepcopy`` of a buffer does, or
+resizes, as FSDP does to let go of memory while tensors are there.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import Any
 
 import torch
 
+from graphmem.errors import TraceError
 from graphmem.trace.recorder import Recorder
+from graphmem.trace.replaced import replaced
 
 
 @contextmanager
@@ -34,3 +38,32 @@ def cloned_as_tensors(recorder: Recorder) -> Iterator[None]:
         yield
     finally:
         del cls.clone  # it is inherited
+
+
+@contextmanager
+def resized_as_told(recorder: Recorder) -> Iterator[None]:
+    """Record ``UntypedStorage.resize_``: what no dispatch mode sees.
+
+    A hollow storage keeps the size that it was made with, which every tensor on it fits in;
+    what it has now is in the ledger.
+    """
+    cls: Any = torch.UntypedStorage
+    resize, size = cls.resize_, cls.size
+
+    def resize_(storage: torch.UntypedStorage, nbytes: int) -> Any:
+        entry = recorder.ledger.of_storage(storage)
+        if entry is None:
+            return resize(storage, nbytes)
+        if storage.resizable():
+            resize(storage, nbytes)
+        elif nbytes > storage.nbytes():
+            raise TraceError(f"a storage of {storage.nbytes()} bytes is resized to {nbytes}")
+        recorder.resized(storage, entry, nbytes)
+        return storage
+
+    def size_now(storage: torch.UntypedStorage) -> int:
+        entry = recorder.ledger.of_storage(storage)
+        return entry.nbytes if entry is not None and entry.resized else int(size(storage))
+
+    with replaced(cls, "resize_", resize_), replaced(cls, "size", size_now):
+        yield
