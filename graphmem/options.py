@@ -48,6 +48,16 @@ class Routing(StrEnum):
     WORST = "worst"
 
 
+@unique
+class Wrapper(StrEnum):
+    """What spreads a model over several GPUs."""
+
+    DDP = "ddp"
+    ZERO1 = "zero 1"
+    ZERO2 = "zero 2"
+    FSDP = "fsdp"
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of an analysis, resolved.
@@ -63,6 +73,8 @@ class Options:
     ``compile`` asks for the same run under ``torch.compile`` beside the eager one.
     ``checkpoint`` and ``offload`` to ``chunked_loss`` are techniques that save memory (see
     ``graphmem.techniques``), several names in one text with commas between them.
+    From ``ranks`` on: how many GPUs train one model, and how it is spread over them (see
+    ``graphmem.trace.parallel``); ``zero`` is a stage, ``fsdp_units`` are patterns of paths.
     """
 
     mode: Mode = Mode.TRAINING
@@ -94,6 +106,25 @@ class Options:
     optimizer_in_backward: bool = False
     channels_last: bool = False
     chunked_loss: int | None = None
+    ranks: int | None = None
+    zero: int | None = None
+    ddp: bool = False
+    bucket_view: bool = False
+    bucket_cap_mb: int = 25
+    fsdp: bool = False
+    fsdp_units: str | None = None
+    fsdp_reshard: bool = True
+    fsdp_param_dtype: str | None = None
+    fsdp_reduce_dtype: str | None = None
+
+    @property
+    def wrapper(self) -> Wrapper | None:
+        """What spreads the model over several GPUs, if anything does."""
+        if self.fsdp or self.zero == 3:
+            return Wrapper.FSDP
+        if self.zero in (1, 2):
+            return Wrapper.ZERO1 if self.zero == 1 else Wrapper.ZERO2
+        return Wrapper.DDP if self.ddp or self.zero == 0 else None
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""
