@@ -24,7 +24,9 @@ ROOT = Path(graphmem.__file__).resolve().parent
 
 EVERYBODY = frozenset({"errors", "options", "as_text", "collector"})
 _DATA = frozenset({"devices", "schedule", "liveness", "allocator", "report", "fits", "summary"})
-_TORCH = frozenset({"sources", "targets", "trace", "analysis", "measure", "serving", "instantiate"})
+_TORCH = frozenset(
+    {"sources", "targets", "trace", "analysis", "measure", "serving", "instantiate", "largest"}
+)
 
 ARROWS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
@@ -58,6 +60,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},
     "textbook": _DATA | {"analysis"},
     "sweeps": _DATA | {"techniques", "sources", "trace", "analysis", "instantiate"},
+    "largest": _DATA | {"sources", "trace", "analysis", "instantiate"},
     "commands": _DATA | _TORCH | {"techniques", "render", "snapshots", "ort", "textbook", "sweeps"},
     "cli": frozenset({"commands"}),
     "__main__": frozenset({"cli"}),

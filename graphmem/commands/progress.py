@@ -38,6 +38,7 @@ class Progress:
     def step(self, last: str = "") -> None:
         """One more is done; ``last`` says which."""
         self._done += 1
+        self._total = max(self._total, self._done)
         self._show(last)
 
     def _show(self, last: str = "") -> None:
