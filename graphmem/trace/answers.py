@@ -191,7 +191,7 @@ class Answers:
             return value
         if call.args[0].dtype is torch.bool:
             return self._assumptions.branch(place)
-        return self._assumptions.number(place, "a value of a tensor")
+        return self._assumptions.number(place, "a value of a tensor", entry.most)
 
     def _layout(self, call: Dispatched, place: Place) -> Any:
         try:

@@ -158,17 +158,19 @@ class Assumptions:
                     "the lines that ask stand in the report's unknown"
                 )
 
-    def number(self, place: Place, what: str) -> Number:
-        """The number that is asked for at a place, which only the user can give.
+    def number(self, place: Place, what: str, bound: int | None = None) -> Number:
+        """The number that is asked for at a place: what the user says, else at most ``bound``.
 
         Raises:
-            ValueNeededError: if the user does not.
+            ValueNeededError: if there is neither, or nothing may be assumed.
         """
         given = self.given(place)
-        if given is None:
+        if given is None and (bound is None or self.how.strict):
             raise value_needed(what, place)
-        self._ledger.note(Unknown(what, place.source or "", f"{given}, as given"))
-        return given
+        value = given if given is not None else (bound or 0)
+        told = f"{value}, as given" if given is not None else f"{value}, as large as it may be"
+        self._ledger.note(Unknown(what, place.source or "", told))
+        return value
 
     def size(self, place: Place, what: str, bound: int | None) -> int:
         """How many elements an operator finds: what the user says, else at most ``bound``.

@@ -55,7 +55,7 @@ class Entry:
     autograd node that wrote it last, None outside of backward; ``forward`` whether forward
     made it; ``compared`` what a comparison of unknown values is assumed to give;
     ``foreign`` that it is the user's own memory; ``rests_on`` what was assumed of its
-    known values; ``generated`` and ``fused`` as in ``Storage``. ``settled`` says that no claim
+    known values; ``most`` the largest of its unknown integers; ``generated`` and ``fused`` as in ``Storage``. ``settled`` says that no claim
     changes the category, ``resized`` that the storage had another size before.
     """
 
@@ -81,6 +81,7 @@ class Entry:
     generated: bool = False
     fused: bool = False
     rests_on: Unknown | None = None
+    most: int | None = None
     settled: bool = False
     resized: bool = False
     watch: weakref.ref[UntypedStorage] | None = field(default=None, repr=False)

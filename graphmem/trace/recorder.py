@@ -33,7 +33,7 @@ from graphmem.targets import (
     workspace_of,
 )
 from graphmem.targets import Call as ScratchCall
-from graphmem.trace import engine, known, optimizer_values, packed, sparse
+from graphmem.trace import bounded, engine, known, optimizer_values, packed, sparse
 from graphmem.trace.answers import Answers, accumulates
 from graphmem.trace.assumptions import Assuming, Assumptions
 from graphmem.trace.evidence import Evidence
@@ -397,6 +397,7 @@ class Recorder(TorchDispatchMode):
                 computed = computed and not is_left_open
                 entry.known = counts or (known.is_real(part) and computed)
                 entry.rests_on = rests_on or _resting(inputs)
+                entry.most = None if entry.known else bounded.most(call, inputs, part)
                 entry.host = counts or (bool(inputs) and all(e.host for e in inputs))
                 entry.compared = optimizer_values.comparison(call.operator.name, call.args)
                 allocated.append(entry)
@@ -477,6 +478,7 @@ def _spoil(written: list[Entry], inputs: list[Entry], moment: Moment) -> None:
     for entry in written:
         entry.known = entry.known and all_known
         entry.rests_on = entry.rests_on or _resting(inputs)
+        entry.most = None
         entry.node = moment.number
     if moment.node is not None and not moment.forward:
         for entry in inputs:

@@ -191,3 +191,23 @@ def test_a_comparison_of_a_logged_loss_is_named() -> None:
 
     assert best == []
     assert any("comparison" in unknown.what for unknown in report.unknown)
+
+
+def test_a_count_is_at_most_what_is_counted() -> None:
+    class Counts(nn.Module):
+        def __init__(self, changes: bool) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.changes = changes
+
+        def forward(self, x: Tensor) -> Tensor:
+            positive = (self.layer(x) > 0).sum(1)  # of 4 columns
+            if self.changes:
+                positive += 100
+            return x.new_zeros(int(positive.max()), 4)
+
+    report = graphmem.analyze(Counts(changes=False), "8x4", mode="inference", target="cpu")
+
+    assert [unknown.assumed for unknown in report.unknown] == ["4, as large as it may be"]
+    with pytest.raises(graphmem.ValueNeededError):  # what it is changed to is not followed
+        graphmem.analyze(Counts(changes=True), "8x4", mode="inference", target="cpu")

@@ -50,6 +50,16 @@ class KnownMask(_OneLayer):
         return rows
 
 
+class Counted(_OneLayer):
+    """Room for as many rows as a mask counts."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        keep = y[:, 0] > 0
+        room = y.new_zeros(int(keep.sum()), 64)
+        return torch.cat((room, y))
+
+
 class MaskedSelect(_OneLayer):
     """A loss over what is selected."""
 
@@ -127,6 +137,7 @@ DIFFICULT = (
     # On the CPU a kernel finds the positions of a mask first, or sums it up.
     Difficult("boolean indexing", BooleanIndex, _rows, kernels=frozenset({"aten::nonzero"})),
     Difficult("masked_select", MaskedSelect, _rows, kernels=_MASKED_SELECT),
+    Difficult("a size that is counted", Counted, _rows),
     Difficult("unique", Unique, lambda: torch.arange(256).reshape(8, 32) % 40),
     Difficult("unique of unknown ids", Unique, lambda: "8x32:int64"),
     Difficult("repeat_interleave", Segments, lambda: (_rows(), torch.tensor([20, 50, 30, 28]))),
