@@ -55,8 +55,9 @@ class Entry:
     autograd node that wrote it last, None outside of backward; ``forward`` whether forward
     made it; ``compared`` what a comparison of unknown values is assumed to give;
     ``foreign`` that it is the user's own memory; ``rests_on`` what was assumed of its
-    known values; ``most`` the largest of its unknown integers; ``generated`` and ``fused`` as in ``Storage``. ``settled`` says that no claim
-    changes the category, ``resized`` that the storage had another size before.
+    known values; ``most`` the largest of its unknown integers; ``generated`` and ``fused`` as
+    in ``Storage``. ``settled`` says that no claim changes the category, ``resized`` that the
+    storage had another size before.
     """
 
     id: int
