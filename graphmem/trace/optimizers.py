@@ -63,10 +63,10 @@ def make_optimizer(
         cls, arguments = choice, {}
     else:
         return _made(choice, parameters, {})
-    return _made(cls, parameters, {**arguments, **_implementation(cls, options)})
+    return _made(cls, parameters, {**arguments, **implementation(cls, options)})
 
 
-def _implementation(cls: type[torch.optim.Optimizer], options: Options) -> dict[str, Any]:
+def implementation(cls: type[torch.optim.Optimizer], options: Options) -> dict[str, Any]:
     """``foreach=`` and ``fused=`` where the user chose one."""
     accepted = inspect.signature(cls).parameters
     arguments: dict[str, Any] = {}

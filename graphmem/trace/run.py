@@ -30,6 +30,7 @@ from graphmem.trace.inputs import Call, named, replace, stand_in
 from graphmem.trace.leaks import with_growths, without_graph
 from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.place import is_user_file, short_path
+from graphmem.trace.parallel import Alone
 from graphmem.trace.reach import Found, held, reachable
 from graphmem.trace.session import Session
 from graphmem.trace.step import Loop, Loss
@@ -103,11 +104,20 @@ def trace_model(
             session.recorder.graph = GraphBuilder(session.recorder.ledger)
         loop = Loop(model, args, kwargs, options, loss, optimizer)
         compiling = _compiling(model, session) if compiled else nullcontext()
-        with explained(), session.active(), context, _bounded(session, options), compiling as call_:
+        with (
+            explained(),
+            _spread(model, options) as ranks,
+            session.active(),
+            context,
+            _bounded(session, options),
+            compiling as call_,
+        ):
             loop.compiled = call_
-            session.module(model)
+            session.module(model, adopted=lambda: ranks.shard(session))
             for name, tensor in named((args, kwargs), parameter_names(model)):
                 session.input(tensor, name)
+            loop.wrapped = ranks.called(model)
+            loop.optimizer = ranks.optimizer(optimizer)
             loop.prepare()
             loop.in_optimizer = session.recorder.in_optimizer
             if loop.masters is not None:
@@ -122,6 +132,14 @@ def trace_model(
         return Trace(schedule, (args, kwargs), built, told, call_.graphs if call_ else 0)
 
     return flipping(lambda: without_names(run), assuming.flips)
+
+
+def _spread(model: nn.Module, options: Options) -> AbstractContextManager[Alone]:
+    if options.wrapper is None:
+        return nullcontext(Alone())
+    from graphmem.trace.parallel.ranks import spread  # it imports torch.distributed
+
+    return spread(model, options)
 
 
 def _compiling(model: nn.Module, session: Session) -> AbstractContextManager[CompiledCalls]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import gc
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from graphmem.trace import known, quantized, values
 from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.assumptions import Assuming
 from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
-from graphmem.trace.collectives import parameters_agree
+from graphmem.trace.collectives import parameters_agree, propagation_unseen
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.flatten import flatten_recurrent
 from graphmem.trace.gpu import WithoutNames, gpu_noticed
@@ -86,11 +87,21 @@ class Session:
         self.adoption = Adoption(StandIns(dtype))
         self._leaves = Leaves(self.adoption.stand_ins)
         self._groups: list[tuple[dict[str, Any], Any]] = []
+        self.checkpoints: tuple[str, ...] = ()  # the modules that the options checkpoint
 
     # -- what stands in memory before the first operation
 
-    def module(self, root: nn.Module, prefix: str = "") -> None:
-        """Adopt a model: its parameters and buffers are live from the start."""
+    def module(
+        self,
+        root: nn.Module,
+        prefix: str = "",
+        adopted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Adopt a model: its parameters and buffers are live from the start.
+
+        Args:
+            adopted: is called once they are stand-ins, before they are counted.
+        """
         self.modules.name(root, prefix)
         if any(isinstance(module, OptimizedModule) for module in root.modules()):
             self.recorder.ledger.note(_COMPILED)
@@ -98,6 +109,7 @@ class Session:
             self.adoption.module(root)
             if self.target is Target.CUDA:
                 flatten_recurrent(root)
+            adopted()
         for module in _as_moved(root, set()):
             path = self.modules.path(module)
             self._packed(module, path)
@@ -216,6 +228,7 @@ class Session:
             stack.enter_context(values.asked_for(self.recorder))
             stack.enter_context(foreign_kernels(self.recorder))
             stack.enter_context(parameters_agree())
+            stack.enter_context(propagation_unseen(self.recorder))
             stack.enter_context(states_recorded(self.recorder))
             stack.enter_context(cloned_as_tensors(self.recorder))
             stack.enter_context(resized_as_told(self.recorder))
@@ -250,7 +263,8 @@ class Session:
         missing = not_reviewed(self.recorder.operators, self.target)
         for unknown in (*self.context.unknown, *missing):
             ledger.note(unknown)
-        return ledger.schedule(self.modules.table(), self.recorder.step, choices)
+        made = ledger.schedule(self.modules.table(), self.recorder.step, choices)
+        return replace(made, checkpoints=self.checkpoints, flops=self.recorder.flops.of(made.steps))
 
     # -- optimizers
 
@@ -271,7 +285,8 @@ class Session:
                 path = self.recorder.places.parameters.get(id(parameter), TOP_LEVEL)
                 if parameter.grad is not None:
                     self._claim(parameter.grad, Category.GRADIENTS, path)
-            if self.target is Target.CUDA and _foreach_by_default(group):
+            on_gpu = self.target is Target.CUDA and not self._lies_on_host(group["params"])
+            if on_gpu and _foreach_by_default(group):
                 self._groups.append((group, group["foreach"]))
                 group["foreach"] = True
 
@@ -286,6 +301,9 @@ class Session:
             entry.claim(category)
             if entry.category is category:
                 entry.module = path
+
+    def _lies_on_host(self, parameters: Sequence[Tensor]) -> bool:
+        return all(entry.host for entry in self.recorder.ledger.entries_of(parameters))
 
     def _restore_groups(self) -> None:
         for group, value in reversed(self._groups):

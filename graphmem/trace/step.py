@@ -28,7 +28,8 @@ class Loop:
     Under ``Target.CUDA`` a GradScaler scales the loss where gradients are fp16 at first: with
     ``amp-fp16``, and with ``fp16`` and master weights (see ``master_weights``).
     ``in_optimizer`` is a context around what the loop does beside ``optimizer.step``;
-    ``compiled`` is called in the model's place, if it is compiled.
+    ``compiled`` is called in the model's place, if it is compiled, and ``wrapped``, if another
+    module is around it.
     """
 
     model: nn.Module
@@ -41,6 +42,7 @@ class Loop:
     loss_value: Any = None
     mode_is_fixed: bool = False
     compiled: Callable[..., Any] | None = None
+    wrapped: Callable[..., Any] | None = None
     masters: MasterWeights | None = None
     in_optimizer: Callable[[], AbstractContextManager[Any]] = nullcontext
     _optimizer: Any = None
@@ -129,7 +131,7 @@ class Loop:
             self.output = self._forward()
 
     def _forward(self) -> Any:
-        run = self.model if self.compiled is None else self.compiled
+        run = self.compiled or self.wrapped or self.model
         return run(*self.args, **self.kwargs)
 
     def _loss_of(self, output: Any) -> Tensor:

@@ -1,5 +1,7 @@
-"""Storages that Python handles as a whole: copies, as ``copy.deepcopy`` of a buffer does, or
-resizes, as FSDP does to let go of memory while tensors are there.
+"""Storages that Python handles as a whole.
+
+It copies them, as ``copy.deepcopy`` of a buffer does, or resizes them, as FSDP does to let go
+of memory while tensors are there.
 """
 
 from __future__ import annotations
