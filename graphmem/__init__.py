@@ -19,6 +19,7 @@ from graphmem.report import Report
 
 if TYPE_CHECKING:
     from graphmem.analysis import analyze, graph, record
+    from graphmem.largest import MaxBatch, max_batch
     from graphmem.sources.inputs import InputSpec, spec
     from graphmem.sources.onnx.subject import from_onnx
     from graphmem.sources.onnx.user_rules import onnx_rule
@@ -34,6 +35,7 @@ __all__ = [
     "InputError",
     "InputSpec",
     "InvariantError",
+    "MaxBatch",
     "ModelLoadError",
     "Report",
     "TraceError",
@@ -46,6 +48,7 @@ __all__ = [
     "estimate",
     "from_onnx",
     "graph",
+    "max_batch",
     "onnx_rule",
     "record",
     "register_rule",
@@ -58,6 +61,8 @@ _LAZY = {
     "analyze": "graphmem.analysis",
     "graph": "graphmem.analysis",
     "record": "graphmem.analysis",
+    "MaxBatch": "graphmem.largest",
+    "max_batch": "graphmem.largest",
     "InputSpec": "graphmem.sources.inputs",
     "from_onnx": "graphmem.sources.onnx.subject",
     "onnx_rule": "graphmem.sources.onnx.user_rules",

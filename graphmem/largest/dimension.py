@@ -35,7 +35,9 @@ def requests(subject: str, request: InputRequest, name: str) -> Callable[[int], 
     if name in ("batch", "seq"):
         if getattr(request, name) is not None:
             raise InputError(f"--{name}: it is what is searched; leave it out, or search --dim")
-        return lambda size: replace(request, **{name: size})
+        if name == "seq":
+            return lambda size: replace(request, seq=size)
+        return lambda size: replace(request, batch=size)
     if Path(subject).suffix.lower() == ".onnx":
         return lambda size: replace(request, dims=(*request.dims, f"{name}={size}"))
     known = ("batch", "seq", *sorted(named))

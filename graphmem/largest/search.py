@@ -131,7 +131,8 @@ class Search:
         while True:
             size, looked_to = self._largest(upper)
             checked = [n for n in (size, size + 1) if 1 <= n <= max(upper, 1)]
-            if all([self._is_confirmed(number) for number in checked]):
+            confirmed = [self._is_confirmed(number) for number in checked]
+            if all(confirmed):
                 reached = size == upper
                 return self._found(size, refusal if reached else None, looked_to)
             self._cover(min(self._lower, *self._records), upper)

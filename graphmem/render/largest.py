@@ -149,8 +149,8 @@ def _table(answer: Answer, style: str) -> str:
 
 
 def _is_large(point: Answer, name: str) -> bool:
-    """Whether a category is a hundredth of a peak or more."""
-    return int(point["breakdown"][name]) * 100 >= int(point["allocated_bytes"])
+    """Whether a category is a twentieth of a peak or more."""
+    return int(point["breakdown"][name]) * 20 >= int(point["allocated_bytes"])
 
 
 def _row(point: Answer, shown: Sequence[str]) -> list[str]:
