@@ -93,7 +93,8 @@ bytes) that are alive together, in the order in which they are allocated."""
 class Operation:
     """One operator call, or the part that makes one result where it makes them in turn.
 
-    Numbers in the tuples are ``Storage.id``.
+    Numbers in the tuples are ``Storage.id``. ``recomputes`` is the module whose forward a
+    checkpoint runs once more in backward, None where none does.
     """
 
     index: int
@@ -107,6 +108,7 @@ class Operation:
     allocates: tuple[int, ...] = ()
     frees: tuple[int, ...] = ()
     scratch: Scratch = ()
+    recomputes: str | None = None
 
     @property
     def scratch_bytes(self) -> int:
@@ -180,7 +182,11 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Operations in order, over storages. ``storages[i].id == i``."""
+    """Operations in order, over storages. ``storages[i].id == i``.
+
+    ``checkpoints`` are the modules that the options checkpoint; ``flops`` the floating-point
+    operations of the last step, and those of them that a checkpoint recomputes.
+    """
 
     operations: tuple[Operation, ...]
     storages: tuple[Storage, ...]
@@ -189,6 +195,8 @@ class Schedule:
     unknown: tuple[Unknown, ...] = ()
     choices: tuple[Choice, ...] = ()
     growths: tuple[Growth, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    flops: tuple[int, int] = (0, 0)
 
 
 def verify(schedule: Schedule) -> None:

@@ -110,6 +110,7 @@ class Call:
     writes: tuple[int, ...]
     allocates: tuple[int, ...]
     scratch: Scratch = ()
+    recomputes: str | None = None
 
 
 class Ledger:
@@ -282,6 +283,7 @@ def _frozen_call(
         allocates=renumber(call.allocates),
         frees=tuple(frees),
         scratch=call.scratch,
+        recomputes=call.recomputes,
     )
 
 

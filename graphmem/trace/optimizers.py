@@ -81,6 +81,12 @@ def implementation(cls: type[torch.optim.Optimizer], options: Options) -> dict[s
     return arguments
 
 
+def takes(choice: OptimizerChoice, name: str) -> bool:
+    """Whether an optimizer has an argument of some name; a factory's are its own."""
+    cls = find_optimizer(choice)[0] if isinstance(choice, str) else choice
+    return isinstance(cls, type) and name in inspect.signature(cls).parameters
+
+
 def _made(
     factory: Any, parameters: list[nn.Parameter], arguments: dict[str, Any]
 ) -> torch.optim.Optimizer:

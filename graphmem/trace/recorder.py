@@ -37,6 +37,7 @@ from graphmem.trace import bounded, engine, known, optimizer_values, packed, spa
 from graphmem.trace.answers import Answers, accumulates
 from graphmem.trace.assumptions import Assuming, Assumptions
 from graphmem.trace.evidence import Evidence
+from graphmem.trace.flops import Flops
 from graphmem.trace.foreign import Overwritten
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.ledger import Call, Entry, Ledger
@@ -55,7 +56,8 @@ class Moment:
     """Where in a run an operator comes.
 
     ``node`` is the autograd node that runs, ``number`` its sequence number; ``forward``
-    says that the operator computes a forward, if only again in a checkpoint.
+    says that the operator computes a forward, if only again in a checkpoint, which then is of
+    the module that ``recomputes`` names.
     """
 
     place: Place
@@ -63,6 +65,7 @@ class Moment:
     node: torch.autograd.graph.Node | None
     number: int | None
     forward: bool
+    recomputes: str | None = None
 
 
 class Recorder(TorchDispatchMode):
@@ -94,6 +97,7 @@ class Recorder(TorchDispatchMode):
         self.places = Places()
         self.overwritten = Overwritten()
         self.graph: GraphBuilder | None = None
+        self.flops = Flops()
         self.step = 1
         self.optimizing = False
         self.autocast_on = False
@@ -262,8 +266,10 @@ class Recorder(TorchDispatchMode):
         result = self._answers.give(call, deciding, moment.place)
         if bias or (scattered is not None and torch.is_grad_enabled()):
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
+        self.flops.count(self.step, call, result, again=moment.recomputes is not None)
         begun = len(self.ledger.calls)
-        for part, scratch in turns(self._scratch(call, result), result):
+        on_host = _all_on_host(inputs)
+        for part, scratch in turns(() if on_host else self._scratch(call, result), result):
             self._enter_call(call, inputs, part, moment, scratch)
         del replaced  # ``set_`` and ``resize_`` let their old storages go after the call
         if self.graph is not None:
@@ -275,7 +281,7 @@ class Recorder(TorchDispatchMode):
     ) -> None:
         """Enter an operator's results, or those that it makes in one turn, and the operation."""
         allocated = self._enter_results(call, inputs, result, moment)
-        allocated += self._workspace(call, moment)
+        allocated += () if _all_on_host(inputs) else self._workspace(call, moment)
         written = self._entries_at(call, call.operator.written)
         changed = optimizer_values.changed(call.func, call.operator.written)
         same = changed == call.operator.written
@@ -302,18 +308,19 @@ class Recorder(TorchDispatchMode):
 
     def _moment(self, operator: Operator) -> Moment:
         """Where in the run the operator comes."""
-        if torch._C._current_graph_task_id() == -1:
+        optimizing = self.optimizing and not self.places.stack  # LBFGS runs the model
+        if optimizing or torch._C._current_graph_task_id() == -1:
             place = self._place or self.places.forward()
             if operator.name == "aten.ones_like" and _called_by(_make_grads):
                 return Moment(place, Phase.BACKWARD, None, None, forward=False)
-            optimizing = self.optimizing and not self.places.stack  # LBFGS runs the model
             phase = Phase.OPTIMIZER if optimizing else Phase.FORWARD
             return Moment(place, phase, None, None, forward=True)
         node = torch._C._current_autograd_node()
         number = None if node is None else node._sequence_nr()
-        recomputing = bool(self.places.stack)
+        stack = self.places.stack
+        recomputes = stack[0] if stack else None
         place = self._place or self.places.backward(node)
-        return Moment(place, Phase.BACKWARD, node, number, forward=recomputing)
+        return Moment(place, Phase.BACKWARD, node, number, bool(stack), recomputes)
 
     def _scratch(self, call: Dispatched, result: Any) -> Bytes:
         """What the target's kernel allocates for itself."""
@@ -398,7 +405,7 @@ class Recorder(TorchDispatchMode):
                 entry.known = counts or (known.is_real(part) and computed)
                 entry.rests_on = rests_on or _resting(inputs)
                 entry.most = None if entry.known else bounded.most(call, inputs, part)
-                entry.host = counts or (bool(inputs) and all(e.host for e in inputs))
+                entry.host = counts or _all_on_host(inputs)
                 entry.compared = optimizer_values.comparison(call.operator.name, call.args)
                 allocated.append(entry)
             entry.node = moment.number
@@ -449,8 +456,14 @@ class Recorder(TorchDispatchMode):
                 writes=tuple(entry.id for entry in written),
                 allocates=tuple(entry.id for entry in allocated),
                 scratch=scratch,
+                recomputes=moment.recomputes,
             )
         )
+
+
+def _all_on_host(inputs: list[Entry]) -> bool:
+    """Whether an operator works in the host's memory: its kernels are not the GPU's."""
+    return bool(inputs) and all(entry.host for entry in inputs)
 
 
 def _is_shaped_like(call: Dispatched) -> bool:

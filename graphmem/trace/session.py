@@ -303,7 +303,8 @@ class Session:
                 entry.module = path
 
     def _lies_on_host(self, parameters: Sequence[Tensor]) -> bool:
-        return all(entry.host for entry in self.recorder.ledger.entries_of(parameters))
+        entries = list(self.recorder.ledger.entries_of(parameters))
+        return bool(entries) and all(entry.host for entry in entries)
 
     def _restore_groups(self) -> None:
         for group, value in reversed(self._groups):
