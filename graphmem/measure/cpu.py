@@ -22,7 +22,8 @@ from graphmem.trace import known
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
 from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.quantized import packed_weights
-from graphmem.trace.run import explained, model_dtype, trace_model
+from graphmem.trace.parallel import Alone
+from graphmem.trace.run import explained, model_dtype, spread_of, trace_model
 from graphmem.trace.step import Loop
 
 
@@ -95,9 +96,10 @@ def verify_call(
     real_call: Call = replace(call, lambda leaf: real_input(leaf, dtype))
     schedule = trace_model(real, real_call, options, loss, optimizer).schedule
     loop = Loop(real, *real_call, options, loss, optimizer)
-    start = resident_bytes(real, real_call)
-    with explained():
-        measured = profiled(lambda: _run(loop, options))
+    with explained(), spread_of(real, options) as ranks:
+        ranks.shard_really()
+        start = resident_bytes(real, real_call)
+        measured = profiled(lambda: _run(loop, options, ranks))
     return compare(schedule, measured, start)
 
 
@@ -110,7 +112,9 @@ def _copy(model: nn.Module) -> nn.Module:
         ) from error
 
 
-def _run(loop: Loop, options: Options) -> None:
+def _run(loop: Loop, options: Options, ranks: Alone) -> None:
+    loop.wrapped = ranks.called(loop.model)
+    loop.optimizer = ranks.optimizer(loop.optimizer)
     loop.prepare()
     for _ in range(options.steps):
         loop.step()

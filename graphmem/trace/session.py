@@ -39,6 +39,7 @@ from graphmem.trace.hollow import is_hollow
 from graphmem.trace.kernels import foreign_kernels
 from graphmem.trace.leaves import Leaves
 from graphmem.trace.modules import ModuleCalls, category_of
+from graphmem.trace.optim.blockwise import paged_states
 from graphmem.trace.recorder import Recorder
 from graphmem.trace.rng import states_recorded
 from graphmem.trace.saved import saved_tensors
@@ -54,12 +55,20 @@ _COMPILED = Unknown(
 )
 
 
+_PAGED = Unknown(
+    "what of paged optimizer states lies on the GPU",
+    "managed memory, which the driver moves and PyTorch's allocator does not count",
+    "nothing",
+)
+
+
 class Session:
     """One trace. Use ``active()`` as a context and run the steps inside.
 
     Args:
         target: whose defaults PyTorch's own choices follow (foreach on CUDA).
         dtype: the floating-point dtype to convert modules to, None to keep theirs.
+        channels_last: convert their weights of four dimensions to channels last.
         assuming: what to take for what is not known.
         gpu: whose kernels are chosen under ``Target.CUDA``; None assumes one, and says so.
         evidence: takes note of what the target's rules are asked.
@@ -70,6 +79,7 @@ class Session:
         *,
         target: Target = Target.CUDA,
         dtype: torch.dtype | None = None,
+        channels_last: bool = False,
         assuming: Assuming | None = None,
         gpu: Gpu | None = None,
         evidence: Evidence | None = None,
@@ -84,9 +94,10 @@ class Session:
         for unknown in not_modelled(target, gpu):
             self.recorder.ledger.note(unknown)
         self.modules = ModuleCalls(self.recorder)
-        self.adoption = Adoption(StandIns(dtype))
+        self.adoption = Adoption(StandIns(dtype, channels_last=channels_last))
         self._leaves = Leaves(self.adoption.stand_ins)
         self._groups: list[tuple[dict[str, Any], Any]] = []
+        self._stepping: list[bool] = []
         self.checkpoints: tuple[str, ...] = ()  # the modules that the options checkpoint
 
     # -- what stands in memory before the first operation
@@ -279,6 +290,7 @@ class Session:
             after.remove()
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._stepping.append(self.recorder.optimizing)
         self.recorder.optimizing = True
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -291,10 +303,21 @@ class Session:
                 group["foreach"] = True
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self.recorder.optimizing = False
+        self.recorder.optimizing = self._stepping.pop()  # ZeroRedundancyOptimizer steps another
         for parameter, state in optimizer.state.items():
             path = self.recorder.places.parameters.get(id(parameter), TOP_LEVEL)
             self._claim(state, Category.OPTIMIZER_STATES, path)
+        if self.target is Target.CUDA:
+            self._page_out(paged_states(optimizer))
+
+    def _page_out(self, states: Iterator[Tensor]) -> None:
+        """Count states in CUDA's managed memory as the host's, and say so."""
+        entries = [entry for state in states for entry in self.recorder.ledger.entries_of(state)]
+        nbytes = sum(entry.nbytes for entry in entries if not entry.host)
+        for entry in entries:
+            entry.host = True
+        if nbytes:
+            self.recorder.ledger.note(replace(_PAGED, bytes=nbytes))
 
     def _claim(self, value: Any, category: Category, path: str) -> None:
         for entry in self.recorder.ledger.entries_of(value):

@@ -21,6 +21,9 @@ class Alone:
     def shard(self, session: Session) -> None:
         """Before the parameters are counted: leave them as they are."""
 
+    def shard_really(self) -> None:
+        """In the place of ``shard``, for a model with weights that is to be run."""
+
     def called(self, model: nn.Module) -> Callable[..., Any] | None:
         """What is called in the model's place."""
         return None

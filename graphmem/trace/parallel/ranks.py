@@ -28,6 +28,7 @@ class Ranks(Alone):
     ) -> None:
         self._model, self._options = model, options
         self._mesh, self._stack = mesh, stack
+        self._really = False
         self._units = units_of(model, options.fsdp_units) if self._is(Wrapper.FSDP) else {}
 
     def _is(self, *wrappers: Wrapper) -> bool:
@@ -40,16 +41,27 @@ class Ranks(Alone):
         if self._is(Wrapper.FSDP):
             if self._options.target is Target.CUDA:
                 session.recorder.ledger.note(sharded.STREAMS)
-            shards = sharded.sharded(self._model, self._units, self._mesh, self._options)
-            self._stack.enter_context(shards)
+            sharded.to_meta(self._model)
+            self._shard()
+            sharded.hollow(self._model)
             named = sharded.gathered_named(session.recorder, session.modules)
             self._stack.enter_context(named)
+
+    def shard_really(self) -> None:
+        """Shard the model's parameters as they are, for a run."""
+        self._really = True
+        self._shard()
+
+    def _shard(self) -> None:
+        if self._is(Wrapper.FSDP):
+            shards = sharded.sharded(self._model, self._units, self._mesh, self._options)
+            self._stack.enter_context(shards)
 
     def called(self, model: nn.Module) -> Callable[..., Any] | None:
         """DistributedDataParallel, where it is what spreads the model."""
         if not self._is(Wrapper.DDP, Wrapper.ZERO1):
             return None
-        return replicated.replicated(model, self._options)
+        return replicated.replicated(model, self._options, really=self._really)
 
     def optimizer(self, choice: OptimizerChoice) -> OptimizerChoice:
         """What makes the optimizer: with ZeRO 1, of this rank's share."""

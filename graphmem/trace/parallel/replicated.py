@@ -9,16 +9,40 @@ Source: torch/nn/parallel/distributed.py, torch/csrc/distributed/c10d/reducer.cp
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from graphmem.options import Options
 
 
-def replicated(model: nn.Module, options: Options) -> nn.Module:
-    """The model in DistributedDataParallel."""
-    return DistributedDataParallel(
+def replicated(model: nn.Module, options: Options, *, really: bool) -> nn.Module:
+    """The model in DistributedDataParallel.
+
+    Args:
+        really: it is to be run. The "fake" backend gives no result that the reducer could take,
+            so a communication hook gives it each bucket as it is.
+    """
+    made = DistributedDataParallel(
         model,
         bucket_cap_mb=options.bucket_cap_mb,
         gradient_as_bucket_view=options.bucket_view,
     )
+    if really:
+        made.register_comm_hook(None, _as_it_is)
+    return made
+
+
+def _as_it_is(_: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+# The reducer asks for these annotations as they are, not as text.
+_as_it_is.__annotations__ = {
+    "bucket": torch.distributed.GradBucket,
+    "return": torch.futures.Future[torch.Tensor],
+}

@@ -44,37 +44,28 @@ STREAMS = Unknown(
 def sharded(
     root: nn.Module, units: Mapping[str, nn.Module], mesh: DeviceMesh, options: Options
 ) -> Iterator[None]:
-    """A model whose tensors are stand-ins, fully sharded; what torch keeps of it is undone."""
+    """A model, fully sharded; what torch keeps of it elsewhere is undone."""
     from torch.distributed import _composable_state as kept
 
-    _to_meta(root)
     policy = MixedPrecisionPolicy(
         param_dtype=_dtype(options.fsdp_param_dtype), reduce_dtype=_dtype(options.fsdp_reduce_dtype)
     )
     arguments: dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
+    reshards = None if options.fsdp_reshard else False  # None: torch's choice, all but the root
     try:
         for module in (*units.values(), root):
-            fully_shard(module, **arguments, reshard_after_forward=_reshards(module, root, options))
-        for parameter in _parameters(root):
-            _hollow(parameter)
+            fully_shard(module, **arguments, reshard_after_forward=reshards)
         yield
     finally:
         for module in root.modules():
             kept._module_state_mapping.pop(module, None)
 
 
-def _reshards(module: nn.Module, root: nn.Module, options: Options) -> bool | None:
-    """As the user says; by default torch's own choice: all but the root."""
-    if options.fsdp_reshard:
-        return None
-    return False
-
-
 def _dtype(name: str | None) -> torch.dtype | None:
     return None if name is None else getattr(torch, name)
 
 
-def _to_meta(root: nn.Module) -> None:
+def to_meta(root: nn.Module) -> None:
     """Put the parameters on the meta device; shared ones stay shared."""
     made: dict[int, nn.Parameter] = {}
     for module in root.modules():
@@ -98,6 +89,12 @@ def _parameters(root: nn.Module) -> Iterator[Any]:
     for group in _groups(root):
         group._reset_sharded_params = True
         yield from group.fsdp_params
+
+
+def hollow(root: nn.Module) -> None:
+    """Give all parameters of a sharded model on meta hollow shards."""
+    for parameter in _parameters(root):
+        _hollow(parameter)
 
 
 def _hollow(parameter: Any) -> None:
