@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from graphmem import liveness
@@ -20,6 +21,7 @@ from graphmem.options import Options, Target
 from graphmem.schedule import Schedule
 from graphmem.trace import known
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
+from graphmem.trace.layouts import image
 from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.quantized import packed_weights
 from graphmem.trace.parallel import Alone
@@ -94,6 +96,8 @@ def verify_call(
     dtype = model_dtype(options)
     real = _copy(model).to(device="cpu", dtype=dtype)
     real_call: Call = replace(call, lambda leaf: real_input(leaf, dtype))
+    if options.channels_last:
+        real, real_call = real.to(memory_format=torch.channels_last), replace(real_call, image)
     schedule = trace_model(real, real_call, options, loss, optimizer).schedule
     loop = Loop(real, *real_call, options, loss, optimizer)
     with explained(), spread_of(real, options) as ranks:
@@ -115,9 +119,10 @@ def _copy(model: nn.Module) -> nn.Module:
 def _run(loop: Loop, options: Options, ranks: Alone) -> None:
     loop.wrapped = ranks.called(loop.model)
     loop.optimizer = ranks.optimizer(loop.optimizer)
-    loop.prepare()
-    for _ in range(options.steps):
-        loop.step()
+    with loop.changed():
+        loop.prepare()
+        for _ in range(options.steps):
+            loop.step()
 
 
 def compare(schedule: Schedule, measured: Stream, start: int) -> Verification:

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transfor
 from graphmem.sources.onnx.values import is_constant
 from graphmem.trace import known, sparse
 from graphmem.trace.hollow import hollow_storage, on_storage
+from graphmem.trace.layouts import channels_last
 
 
 class StandIns:
@@ -27,8 +28,9 @@ class StandIns:
     Small tensors that have values keep them: the stand-in is a real copy.
     """
 
-    def __init__(self, dtype: torch.dtype | None = None) -> None:
+    def __init__(self, dtype: torch.dtype | None = None, *, channels_last: bool = False) -> None:
         self._dtype = dtype
+        self._channels_last = channels_last
         # Weak: a gradient's or a state's stand-in must die when the step lets go of it.
         self._tensors: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
         self._storages: WeakValueDictionary[Any, torch.UntypedStorage] = WeakValueDictionary()
@@ -68,6 +70,7 @@ class StandIns:
             return _uninitialized(tensor)
         with torch.no_grad():
             data = self._data(tensor)
+            data = channels_last(data) if self._channels_last else data
         if isinstance(tensor, nn.Parameter):
             made: Tensor = nn.Parameter(data, requires_grad=tensor.requires_grad)
             vars(made).update(vars(tensor))

@@ -11,6 +11,7 @@ from torch import nn
 
 from graphmem.errors import UsageError, one_line
 from graphmem.options import Options, nearest
+from graphmem.trace.optim import ALIASES, MODELS, Hints, Model, written
 
 OptimizerChoice = str | type[torch.optim.Optimizer] | Callable[[Iterable[nn.Parameter]], Any]
 
@@ -26,30 +27,50 @@ def optimizer_classes() -> dict[str, type[torch.optim.Optimizer]]:
     }
 
 
-def find_optimizer(name: str) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
-    """The class that a name stands for, and its arguments.
+_SPECIAL: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd+momentum": ("sgd", {"momentum": 0.9}),
+    "amsgrad": ("adam", {"amsgrad": True}),
+}
 
-    ``sgd+momentum`` is SGD with momentum 0.9; ``amsgrad`` is Adam with amsgrad.
+
+def find_optimizer(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The class, or what makes one, that a name stands for, and its arguments.
+
+    ``sgd+momentum`` is SGD with momentum 0.9, ``amsgrad`` Adam with amsgrad; ``optim.MODELS``
+    has those of other packages. Arguments follow in brackets, as in ``sgd(momentum=0.9)``.
 
     Raises:
         UsageError: with the nearest name.
     """
+    model, arguments = _found(text)
+    return model.factory, arguments
+
+
+def _found(text: str) -> tuple[Model, dict[str, Any]]:
+    name, given = written(text)
+    if name in ALIASES:
+        name, default = written(ALIASES[name])
+        given = {**default, **given}
     classes = optimizer_classes()
-    special: dict[str, tuple[str, dict[str, Any]]] = {
-        "sgd+momentum": ("sgd", {"momentum": 0.9}),
-        "amsgrad": ("adam", {"amsgrad": True}),
-    }
-    base, arguments = special.get(name.lower(), (name.lower(), {}))
-    if base not in classes:
-        names = sorted([*classes, *special])
-        raise UsageError(f"optimizer: {name!r} is not in torch.optim{nearest(name.lower(), names)}")
-    return classes[base], arguments
+    base, arguments = _SPECIAL.get(name, (name, {}))
+    if base in classes:
+        return Model(classes[base]), {**arguments, **given}
+    if base not in MODELS:
+        names = sorted([*classes, *_SPECIAL, *MODELS, *ALIASES])
+        raise UsageError(f"optimizer: {name!r} is not known{nearest(name, names)}")
+    return MODELS[base], {**MODELS[base].arguments, **given}
 
 
 def make_optimizer(
-    choice: OptimizerChoice, candidates: Iterable[nn.Parameter], options: Options
+    choice: OptimizerChoice,
+    candidates: Iterable[nn.Parameter],
+    options: Options,
+    hints: Hints | None = None,
 ) -> torch.optim.Optimizer:
     """The optimizer of those parameters that are trainable.
+
+    Args:
+        hints: what is known of them, for optimizers that treat embeddings or names apart.
 
     Raises:
         UsageError: if it can't be made, in one line.
@@ -58,15 +79,24 @@ def make_optimizer(
     if not parameters:
         raise UsageError("the model has no parameter to train; use mode='inference'")
     if isinstance(choice, str):
-        cls, arguments = find_optimizer(choice)
-    elif isinstance(choice, type):
-        cls, arguments = choice, {}
-    else:
-        return _made(choice, parameters, {})
-    return _made(cls, parameters, {**arguments, **implementation(cls, options)})
+        model, arguments = _found(choice)
+        if model.hinted:
+            arguments = {**arguments, "hints": hints}
+        return _made(
+            model.factory, parameters, _with_implementation(model.factory, arguments, options)
+        )
+    if isinstance(choice, type):
+        return _made(choice, parameters, _with_implementation(choice, {}, options))
+    return _made(choice, parameters, {})
 
 
-def implementation(cls: type[torch.optim.Optimizer], options: Options) -> dict[str, Any]:
+def _with_implementation(
+    factory: Callable[..., Any], arguments: dict[str, Any], options: Options
+) -> dict[str, Any]:
+    return {**implementation(factory, options), **arguments}
+
+
+def implementation(cls: Callable[..., Any], options: Options) -> dict[str, Any]:
     """``foreach=`` and ``fused=`` where the user chose one."""
     accepted = inspect.signature(cls).parameters
     arguments: dict[str, Any] = {}
@@ -79,12 +109,6 @@ def implementation(cls: type[torch.optim.Optimizer], options: Options) -> dict[s
     if "lr" in accepted and accepted["lr"].default is inspect.Parameter.empty:
         arguments["lr"] = 1e-3
     return arguments
-
-
-def takes(choice: OptimizerChoice, name: str) -> bool:
-    """Whether an optimizer has an argument of some name; a factory's are its own."""
-    cls = find_optimizer(choice)[0] if isinstance(choice, str) else choice
-    return isinstance(cls, type) and name in inspect.signature(cls).parameters
 
 
 def _made(

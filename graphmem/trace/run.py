@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from torch import fx, nn
 
 from graphmem import devices
 from graphmem.errors import GraphmemError, InputError, TraceError, one_line
-from graphmem.options import Options, Precision
+from graphmem.options import Options, Precision, Target
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown, verify
 from graphmem.sources.onnx import bounds
 from graphmem.trace.assumptions import Assuming, flipping
@@ -27,11 +28,14 @@ from graphmem.trace.evidence import Evidence
 from graphmem.trace.gpu import WithoutNames, without_names
 from graphmem.trace.graph import GraphBuilder
 from graphmem.trace.inputs import Call, named, replace, stand_in
+from graphmem.trace.layouts import image
 from graphmem.trace.leaks import with_growths, without_graph
+from graphmem.trace.offloading import SavedOnHost, lies_on_host
 from graphmem.trace.optimizers import OptimizerChoice
-from graphmem.trace.place import is_user_file, short_path
 from graphmem.trace.parallel import Alone
+from graphmem.trace.place import is_user_file, short_path
 from graphmem.trace.reach import Found, held, reachable
+from graphmem.trace.recorder import Recorder
 from graphmem.trace.session import Session
 from graphmem.trace.step import Loop, Loss
 
@@ -97,21 +101,24 @@ def trace_model(
     _check_signature(model, *call)
 
     def run(context: AbstractContextManager[Any]) -> Trace:
-        args, kwargs = replace(call, lambda leaf: stand_in(leaf, dtype))
+        args, kwargs = replace(call, lambda leaf: _given(leaf, options))
         kept = Evidence() if evidence else None
         session = _session(options, assuming, dtype, kept)
         if graph:
             session.recorder.graph = GraphBuilder(session.recorder.ledger)
         loop = Loop(model, args, kwargs, options, loss, optimizer)
+        _tell_of_host(loop, session.recorder, options)
         compiling = _compiling(model, session) if compiled else nullcontext()
         with (
             explained(),
-            _spread(model, options) as ranks,
+            spread_of(model, options) as ranks,
             session.active(),
             context,
             _bounded(session, options),
             compiling as call_,
+            loop.changed(),
         ):
+            session.checkpoints = tuple(loop.checkpoints)
             loop.compiled = call_
             session.module(model, adopted=lambda: ranks.shard(session))
             for name, tensor in named((args, kwargs), parameter_names(model)):
@@ -134,12 +141,26 @@ def trace_model(
     return flipping(lambda: without_names(run), assuming.flips)
 
 
-def _spread(model: nn.Module, options: Options) -> AbstractContextManager[Alone]:
+def spread_of(model: nn.Module, options: Options) -> AbstractContextManager[Alone]:
+    """The rank that a run is of, if it is one of several."""
     if options.wrapper is None:
         return nullcontext(Alone())
     from graphmem.trace.parallel.ranks import spread  # it imports torch.distributed
 
     return spread(model, options)
+
+
+def _given(leaf: Any, options: Options) -> torch.Tensor:
+    """What the model is given for an input."""
+    made = stand_in(leaf, model_dtype(options))
+    return image(made) if options.channels_last else made
+
+
+def _tell_of_host(loop: Loop, recorder: Recorder, options: Options) -> None:
+    """Let what the loop offloads lie in the host's memory, which a CPU's run has anyway."""
+    loop.saved_on_host = lambda pinned: SavedOnHost(recorder, options.target, pinned=pinned)
+    if options.target is Target.CUDA:
+        loop.lies_on_host = partial(lies_on_host, recorder)
 
 
 def _compiling(model: nn.Module, session: Session) -> AbstractContextManager[CompiledCalls]:
@@ -163,7 +184,12 @@ def _session(
 ) -> Session:
     gpu = None if options.device is None else devices.find(options.device)
     return Session(
-        target=options.target, dtype=dtype, assuming=assuming, gpu=gpu, evidence=evidence
+        target=options.target,
+        dtype=dtype,
+        channels_last=options.channels_last,
+        assuming=assuming,
+        gpu=gpu,
+        evidence=evidence,
     )
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from graphmem import techniques
 from graphmem.errors import TraceError, UsageError
 from graphmem.options import Mode, Options, Precision, Target
+from graphmem.trace.checkpointing import checkpointed, checkpointed_modules
+from graphmem.trace.chunked_loss import ChunkedLoss
+from graphmem.trace.host_optimizer import HostOptimizer, ignored
+from graphmem.trace.in_backward import needs_closure, step_in_backward
+from graphmem.trace.layouts import check_channels_last
 from graphmem.trace.master_weights import MasterWeights
 from graphmem.trace.modules import all_tensors
+from graphmem.trace.offloading import real_hooks
+from graphmem.trace.optim import Hints, hints_of
 from graphmem.trace.optimizers import OptimizerChoice, make_optimizer
 
 Loss = Callable[[Any], Tensor]
@@ -29,7 +36,9 @@ class Loop:
     ``amp-fp16``, and with ``fp16`` and master weights (see ``master_weights``).
     ``in_optimizer`` is a context around what the loop does beside ``optimizer.step``;
     ``compiled`` is called in the model's place, if it is compiled, and ``wrapped``, if another
-    module is around it.
+    module is around it. ``checkpoints`` are the modules that are checkpointed, by path;
+    ``saved_on_host`` gives the hooks of ``save_on_cpu``, and ``lies_on_host`` is told of what
+    the optimizer has on the host.
     """
 
     model: nn.Module
@@ -43,10 +52,24 @@ class Loop:
     mode_is_fixed: bool = False
     compiled: Callable[..., Any] | None = None
     wrapped: Callable[..., Any] | None = None
-    masters: MasterWeights | None = None
+    masters: MasterWeights | HostOptimizer | None = None
+    saved_on_host: Callable[[bool], AbstractContextManager[Any]] = real_hooks
+    lies_on_host: Callable[[Tensor], None] = ignored
+    checkpoints: Mapping[str, nn.Module] = field(default_factory=dict)
     in_optimizer: Callable[[], AbstractContextManager[Any]] = nullcontext
     _optimizer: Any = None
     _scaler: Any = None
+    _updates: Any = None
+    _chunked: ChunkedLoss | None = None
+
+    @contextmanager
+    def changed(self) -> Iterator[None]:
+        """The modules are called as the options say, such as in checkpoints, inside."""
+        if self.options.channels_last:
+            check_channels_last(self.model)
+        self.checkpoints = checkpointed_modules(self.model, self.options)
+        with checkpointed(self.checkpoints, self.options):
+            yield
 
     def prepare(self) -> None:
         """Set the model's mode and make the optimizer, before the first step."""
@@ -59,9 +82,16 @@ class Loop:
             self._prepare_training()
 
     def _prepare_training(self) -> None:
-        if self.options.master_weights:
-            self.masters = MasterWeights(self.model.parameters())
-        self._optimizer = make_optimizer(self.optimizer, self._optimized(), self.options)
+        options = self.options
+        if options.chunked_loss is not None:
+            self._chunked = ChunkedLoss(self.model, options.chunked_loss)
+        if options.optimizer_in_backward:
+            self._updates = step_in_backward(self.model.parameters(), self.optimizer, options)
+            return
+        self.masters = self._masters()
+        self._optimizer = make_optimizer(
+            self.optimizer, self._optimized(), self.options, self._hints()
+        )
         if _scales(self.options):
             self._scaler = torch.amp.GradScaler("cuda")
         if needs_closure(self._optimizer) and (self._scaler or self.masters):
@@ -70,6 +100,16 @@ class Loop:
                 f"and master weights do not support; use another precision than "
                 f"{self.options.precision}"
             )
+
+    def _hints(self) -> Hints:
+        """What the optimizer may ask of the model."""
+        return hints_of(self.model, {} if self.masters is None else self.masters.copies)
+
+    def _masters(self) -> MasterWeights | HostOptimizer | None:
+        parameters, masters = self.model.parameters(), self.options.master_weights
+        if "optimizer" in techniques.parts(self.options.offload):
+            return HostOptimizer(parameters, masters, self.lies_on_host)
+        return MasterWeights(parameters) if masters else None
 
     def _optimized(self) -> list[nn.Parameter]:
         """What the optimizer works on."""
@@ -87,18 +127,28 @@ class Loop:
         return self.output, self.loss_value
 
     def _train(self) -> None:
+        if self._updates is not None:
+            self._closure()
+            return
         if needs_closure(self._optimizer):
             self._optimizer.step(self._closure)
             return
         self._closure()
+        on_host = isinstance(self.masters, HostOptimizer)
+        if on_host:
+            self._clip(list(self.model.parameters()))
         if self.masters is not None:
             with self.in_optimizer():
                 self.masters.take_gradients()
+        if not on_host:
+            self._clip(self._optimized())
+        self._update()
+
+    def _clip(self, parameters: list[nn.Parameter]) -> None:
         if self.options.clip_grad_norm is not None:
             if self._scaler is not None:
                 self._scaler.unscale_(self._optimizer)
-            nn.utils.clip_grad_norm_(self._optimized(), self.options.clip_grad_norm)
-        self._update()
+            nn.utils.clip_grad_norm_(parameters, self.options.clip_grad_norm)
 
     def _update(self) -> None:
         if self._scaler is None:
@@ -113,11 +163,11 @@ class Loop:
     def _closure(self) -> Tensor:
         """zero_grad, and for each micro-batch forward, loss and backward."""
         options = self.options
-        self._optimizer.zero_grad(set_to_none=options.set_to_none)
+        if self._updates is None and not isinstance(self.masters, HostOptimizer):
+            self._optimizer.zero_grad(set_to_none=options.set_to_none)
         for _ in range(options.accumulate):
             with _autocast(options):
-                self.output = self._forward()
-                self.loss_value = self._loss_of(self.output)
+                self._output_and_loss()
             if options.accumulate > 1:
                 self.loss_value = self.loss_value / options.accumulate
             if self._scaler is None:
@@ -125,6 +175,17 @@ class Loop:
             else:
                 self._scaler.scale(self.loss_value).backward()
         return cast(Tensor, self.loss_value)
+
+    def _output_and_loss(self) -> None:
+        offloads = "activations" in techniques.parts(self.options.offload)
+        hooks = self.saved_on_host(self.options.pin_memory) if offloads else nullcontext()
+        if self._chunked is not None:
+            with hooks:
+                self.output, self.loss_value = self._chunked(self.args, self.kwargs)
+            return
+        with hooks:
+            self.output = self._forward()
+        self.loss_value = self._loss_of(self.output)
 
     def _infer(self) -> None:
         with _grad_context(self.options.grad), _autocast(self.options):
@@ -153,12 +214,6 @@ def _scales(options: Options) -> bool:
     """Whether the loop has a GradScaler."""
     halves = Precision.FP16 if options.master_weights else Precision.AMP_FP16
     return options.target is Target.CUDA and options.precision is halves
-
-
-def needs_closure(optimizer: Any) -> bool:
-    """Whether an optimizer evaluates the model itself, as LBFGS does."""
-    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def _described(value: object) -> str:
