@@ -154,7 +154,7 @@ def test_where_all_is_taken_to_be_found_its_places_are_known(
         def forward(self, x: Tensor) -> Tensor:
             y = self.layer(x)
             labels = torch.arange(4).repeat(2)
-            return sum(self.last(y) for _ in torch.unique(keep(y[:, 0], labels)))  # type: ignore
+            return sum(self.last(y) for _ in torch.unique(keep(y[:, 0], labels)))
 
     report = graphmem.analyze(EachClass(), "8x4", target="cpu", mode="inference")
 
@@ -174,7 +174,7 @@ def test_places_among_more_scores_than_are_worth_computing_are_known_too() -> No
         def forward(self, x: Tensor) -> Tensor:
             y = self.layer(x)
             places = torch.where(y[0, :1].expand(5_000_000) > 0)[0]
-            return sum(self.last(y) for _ in torch.unique(places[:1000] % 4))  # type: ignore
+            return sum(self.last(y) for _ in torch.unique(places[:1000] % 4))
 
     report = graphmem.analyze(Detects(), "8x4", target="cpu", mode="inference")
 

@@ -27,7 +27,7 @@ BATCH = 2
 class Case(Protocol):
     """One model of a family."""
 
-    assume: Mapping[str, int]
+    assume: Mapping[Mode, Mapping[str, int]]
 
     @property
     def how(self) -> str:
@@ -48,12 +48,13 @@ class NamedCase:
     """
 
     text: str
-    assume: Mapping[str, int] = field(default_factory=dict)
+    assume: Mapping[Mode, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def how(self) -> str:
         """What was said beside the name."""
-        return " ".join(f"--assume {line}={value}" for line, value in self.assume.items())
+        said = ((mode, line) for mode, lines in self.assume.items() for line in lines.items())
+        return ", ".join(f"{mode}: --assume {line}={value}" for mode, (line, value) in said)
 
     def refused(self, mode: Mode) -> str | None:
         """Nothing is asked: the model is of a published size."""
@@ -71,7 +72,7 @@ class BuiltCase:
     text: str
     build: Callable[[Mode], Built]
     how: str = ""
-    assume: Mapping[str, int] = field(default_factory=dict)
+    assume: Mapping[Mode, Mapping[str, int]] = field(default_factory=dict)
 
     def refused(self, mode: Mode) -> str | None:
         """What the real run of one step ended with."""
@@ -112,8 +113,7 @@ def analyzed(case: Case, mode: Mode) -> Report:
 
 def _report(case: Case, subject: LoadedSubject, mode: Mode) -> Report:
     call = (subject.args, subject.kwargs)
-    assume = case.assume if mode is Mode.INFERENCE else {}
-    options = make_options(mode=mode.value, assume=assume)
+    options = make_options(mode=mode.value, assume=case.assume.get(mode))
     report, _ = traced_call(subject.model, call, options, kind=subject.kind, name=subject.name)
     return report
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from graphmem import analyze
+from graphmem.options import Mode
 from tools.sweeping import diffusion, graph_networks, segmentation, transformers_models, yolo
 from tools.sweeping.case import Case, NamedCase
 
@@ -64,8 +65,22 @@ def _torchvision_names() -> list[str]:
     return sorted(models.list_models())
 
 
-_ASSUMED = {"keypointrcnn_resnet50_fpn": {"roi_heads.py:285": 800, "roi_heads.py:286": 800}}
-"""Lines that ask for the size of what a model found: at most the side of its images."""
+_SIDE = 800
+"""Of the images of torchvision's detectors: what they find is no larger."""
+
+_MASKS = {"roi_heads.py:418": _SIDE, "roi_heads.py:419": _SIDE, "roi_heads.py:436": 0}
+_ASSUMED: dict[str, dict[Mode, dict[str, int]]] = {
+    "keypointrcnn_resnet50_fpn": {
+        Mode.INFERENCE: {"roi_heads.py:285": _SIDE, "roi_heads.py:286": _SIDE}
+    },
+    "maskrcnn_resnet50_fpn": {Mode.INFERENCE: _MASKS},
+    "maskrcnn_resnet50_fpn_v2": {Mode.INFERENCE: _MASKS},
+    "fcos_resnet50_fpn": {Mode.TRAINING: {"fcos.py:86": 1}},
+}
+"""What is said of lines that ask for the size or the number of what a model found.
+
+The places that ``roi_heads.py:436`` and ``fcos.py:86`` ask for decide no size.
+"""
 
 
 FAMILIES: dict[str, Family] = {

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -54,6 +55,10 @@ MOST_PARAMETERS = {Mode.INFERENCE: 600_000_000, Mode.TRAINING: 200_000_000}
 """What can be run for real with 4 GB: 4 B each, and 16 B each with gradients and AdamW's states."""
 
 
+MOST_SECONDS = 40
+"""Of a processor, to find a class, a configuration and inputs that run."""
+
+
 def names() -> list[str]:
     """Every type of model that one of the Auto classes can build."""
     from transformers.models.auto import modeling_auto
@@ -70,6 +75,7 @@ class TransformersCase:
 
         self.model_type = model_type
         self.how = ""
+        self.assume: Mapping[Mode, Mapping[str, int]] = {}
         self._config_class = configuration_auto.CONFIG_MAPPING[model_type]
         self._class: Any = None
         self._config: Any = None
@@ -99,8 +105,12 @@ class TransformersCase:
 
     def _choose(self) -> str | None:
         """Find a class, a configuration and inputs that run: None; or the first reason."""
-        reasons = []
+        reasons: list[str] = []
+        began = time.process_time()
         for model_class, (how, config) in self._ways():
+            if time.process_time() - began > MOST_SECONDS:
+                reasons.insert(0, f"nothing ran in {MOST_SECONDS} s of trials")
+                break
             self._class, self._config = model_class, config
             self.how = f"{model_class.__name__}, {how}"
             reason = self._try_inputs()
