@@ -6,6 +6,7 @@ tensor into equal shares.)
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,12 +29,18 @@ def shared(choice: OptimizerChoice, options: Options) -> OptimizerChoice:
     arguments = {**arguments, **implementation(cls, options)}
 
     def made(parameters: Iterable[nn.Parameter]) -> Any:
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
-        return ZeroRedundancyOptimizer(parameters, optimizer_class=cls, **arguments)
+        return _zero()(parameters, optimizer_class=cls, **arguments)
 
     made.__name__ = cls.__name__
     return made
+
+
+def _zero() -> Any:
+    """The class, which comes with modules that are deprecated when they are imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+    return ZeroRedundancyOptimizer
 
 
 def fullest(model: nn.Module, ranks: int) -> int:
