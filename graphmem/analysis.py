@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphmem import collector, devices, techniques
+from graphmem import collector, devices, parallelism, techniques
 from graphmem import report as _report
 from graphmem.allocator import parse_alloc_conf
 from graphmem.compiled import compiled_run
@@ -61,6 +61,16 @@ def analyze(
     optimizer_in_backward: bool = False,
     channels_last: bool = False,
     chunked_loss: int | None = None,
+    ranks: int | None = None,
+    zero: int | None = None,
+    ddp: bool = False,
+    bucket_view: bool = False,
+    bucket_cap_mb: int = 25,
+    fsdp: bool = False,
+    fsdp_units: str | Sequence[str] | None = None,
+    fsdp_reshard: bool = True,
+    fsdp_param_dtype: str | None = None,
+    fsdp_reduce_dtype: str | None = None,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of a model's training step or inference, before anything runs.
@@ -121,6 +131,18 @@ def analyze(
         channels_last: weights and images in ``torch.channels_last``.
         chunked_loss: of a causal language model of transformers: logits and loss in so many
             chunks of tokens, recomputed in backward (see ``graphmem.trace.chunked_loss``).
+        ranks: how many GPUs train the model; all numbers are of one of them, the fullest.
+        zero: how it is spread over them: 0, DistributedDataParallel; 1, with a
+            ZeroRedundancyOptimizer; 2, as DeepSpeed's stage 2 does; 3, ``fully_shard`` of FSDP2.
+        ddp: as ``zero=0``.
+        bucket_view: ``gradient_as_bucket_view`` of DistributedDataParallel.
+        bucket_cap_mb: of DistributedDataParallel.
+        fsdp: as ``zero=3``.
+        fsdp_units: the modules that are given to ``fully_shard`` before the root is, by patterns
+            of their paths such as ``"model.layers.*"``; by default the items of all ModuleLists.
+        fsdp_reshard: ``reshard_after_forward``; True is torch's default, all but the root.
+        fsdp_param_dtype: of FSDP2's MixedPrecisionPolicy, such as ``"bfloat16"``.
+        fsdp_reduce_dtype: as ``fsdp_param_dtype``, of gradients when they are reduced.
         timeline: list every operation in ``report.timeline``.
 
     Returns:
@@ -159,6 +181,16 @@ def analyze(
         optimizer_in_backward=optimizer_in_backward,
         channels_last=channels_last,
         chunked_loss=chunked_loss,
+        ranks=ranks,
+        zero=zero,
+        ddp=ddp,
+        bucket_view=bucket_view,
+        bucket_cap_mb=bucket_cap_mb,
+        fsdp=fsdp,
+        fsdp_units=fsdp_units,
+        fsdp_reshard=fsdp_reshard,
+        fsdp_param_dtype=fsdp_param_dtype,
+        fsdp_reduce_dtype=fsdp_reduce_dtype,
     )
     call = as_call(inputs, kwargs)
     report, _ = traced_call(model, call, options, loss=loss, optimizer=optimizer, timeline=timeline)
@@ -326,10 +358,11 @@ def make_options(**values: Any) -> Options:
     values["routing"] = choice(Routing, values.get("routing", "balanced"), "routing")
     values["assume"] = _assumed(values.get("assume") or {})
     values["headroom"] = parse_bytes(values.get("headroom", 0), "headroom")
-    for name in ("checkpoint", "checkpoint_save", "offload"):
+    for name in ("checkpoint", "checkpoint_save", "offload", "fsdp_units"):
         values[name] = techniques.as_text(values.get(name))
     options = Options(**values)
     techniques.check(options)
+    parallelism.check(options)
     return options
 
 

@@ -48,6 +48,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "compiled": frozenset({"schedule", "report", "summary"}),
     "techniques": frozenset(),
+    "parallelism": frozenset(),
     "render": frozenset({"report"}),
     "sources": frozenset({"schedule", "ort"}),
     "targets": frozenset({"devices", "schedule"}),
@@ -56,12 +57,14 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "instantiate": frozenset({"devices", "schedule", "fits", "sources", "targets", "trace"}),
     "serving": _DATA | {"ort", "sources", "targets", "trace"},
-    "analysis": _DATA | {"compiled", "techniques", "sources", "targets", "trace"},
+    "analysis": _DATA | {"compiled", "techniques", "parallelism", "sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},
     "textbook": _DATA | {"analysis"},
-    "sweeps": _DATA | {"techniques", "sources", "trace", "analysis", "instantiate"},
+    "sweeps": _DATA | {"techniques", "parallelism", "sources", "trace", "analysis", "instantiate"},
     "largest": _DATA | {"sources", "trace", "analysis", "instantiate"},
-    "commands": _DATA | _TORCH | {"techniques", "render", "snapshots", "ort", "textbook", "sweeps"},
+    "commands": _DATA
+    | _TORCH
+    | {"techniques", "parallelism", "render", "snapshots", "ort", "textbook", "sweeps"},
     "cli": frozenset({"commands"}),
     "__main__": frozenset({"cli"}),
 }

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphmem.commands.parallelism import add_parallelism, parallelism_of
 from graphmem.commands.techniques import add_techniques, techniques_of
 from graphmem.errors import UsageError
 from graphmem.options import Options
@@ -129,6 +130,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="refuse whatever would have to be assumed"
     )
     add_techniques(parser)
+    add_parallelism(parser)
 
 
 def positive(text: str) -> int:
@@ -186,6 +188,7 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
         routing=arguments.moe_routing,
         assume=dict(arguments.assume),
         **techniques_of(arguments),
+        **parallelism_of(arguments),
     )
 
 

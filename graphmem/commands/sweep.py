@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphmem.commands.arguments import add_output, add_run, add_subject, kind_of, positive, write
 from graphmem.commands.progress import Progress
+from graphmem.commands.parallelism import parallelism_of
 from graphmem.commands.techniques import techniques_of
 from graphmem.errors import ExitCode, UsageError
 
@@ -113,7 +114,8 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         "assume": tuple(arguments.assume),
         **techniques_of(arguments),
     }
-    return {name: value for name, value in given.items() if value not in (None, (), False)}
+    told = {name: value for name, value in given.items() if value not in (None, (), False)}
+    return told | parallelism_of(arguments)
 
 
 def _named(case: Case) -> str:

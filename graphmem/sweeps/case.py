@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from graphmem import devices, techniques
+from graphmem import devices, parallelism, techniques
 from graphmem.allocator import parse_alloc_conf
 from graphmem.errors import UsageError
 from graphmem.options import Mode, Options, Precision, Target, choice, nearest, parse_bytes
@@ -19,6 +19,7 @@ OPTIONS = (
     *("clip_grad_norm", "accumulate", "steps", "grad", "strict", "alloc_conf", "headroom"),
     *("trip_count", "routing", "assume"),
     *techniques.DEFAULTS,
+    *parallelism.DEFAULTS,
 )
 """What ``graphmem.analyze`` takes besides, by its names."""
 
@@ -88,7 +89,7 @@ _DEFAULTS = {field.name: field.default for field in fields_of(Options)}
 def _options(others: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The other options, as values that compare and hash."""
     for name, value in others.items():
-        if name in ("checkpoint", "checkpoint_save", "offload"):
+        if name in ("checkpoint", "checkpoint_save", "offload", "fsdp_units"):
             yield name, techniques.as_text(value)
         elif name == "assume":
             yield name, tuple(sorted(dict(value or ()).items()))

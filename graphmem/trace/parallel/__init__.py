@@ -14,7 +14,6 @@ from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.session import Session
 
 
-
 class Alone:
     """A model on one GPU: nothing is wrapped."""
 

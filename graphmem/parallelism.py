@@ -1,0 +1,105 @@
+"""The options that spread a training over several GPUs, checked together.
+
+What each does is in ``graphmem.trace.parallel``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphmem.errors import UsageError
+from graphmem.options import Mode, Options, Target, Wrapper, nearest
+
+STAGES = (0, 1, 2, 3)
+"""ZeRO's: nothing is sharded, or optimizer states, also gradients, also parameters."""
+
+DTYPES = ("bfloat16", "float16", "float32")
+"""What FSDP's mixed precision casts to."""
+
+DEFAULTS: Mapping[str, Any] = {
+    "ranks": None,
+    "zero": None,
+    "ddp": False,
+    "bucket_view": False,
+    "bucket_cap_mb": 25,
+    "fsdp": False,
+    "fsdp_units": None,
+    "fsdp_reshard": True,
+    "fsdp_param_dtype": None,
+    "fsdp_reduce_dtype": None,
+}
+"""The options, and what they are where a training is on one GPU."""
+
+_DETAILS = {
+    "bucket_view": (Wrapper.DDP, Wrapper.ZERO1),
+    "bucket_cap_mb": (Wrapper.DDP, Wrapper.ZERO1),
+    "fsdp_units": (Wrapper.FSDP,),
+    "fsdp_reshard": (Wrapper.FSDP,),
+    "fsdp_param_dtype": (Wrapper.FSDP,),
+    "fsdp_reduce_dtype": (Wrapper.FSDP,),
+}
+
+
+def check(options: Options) -> None:
+    """Refuse options of several GPUs that say nothing, or two things.
+
+    Raises:
+        UsageError: naming the option, and what to do.
+    """
+    ranks, zero = options.ranks, options.zero
+    if ranks is not None and ranks < 1:
+        raise UsageError(f"ranks must be 1 or more, not {ranks}")
+    if zero is not None and zero not in STAGES:
+        raise UsageError(f"zero: the stages are 0, 1, 2 and 3, not {zero}")
+    asked = _asked(options)
+    if ranks is not None and not asked:
+        raise UsageError(f"ranks {ranks}: how is the model spread over them? add zero, ddp or fsdp")
+    if asked and ranks is None:
+        raise UsageError(f"{asked}: over how many GPUs? add ranks")
+    _check_details(options)
+    if asked:
+        _check_rest(options, asked)
+
+
+def _asked(options: Options) -> str | None:
+    """The option that says how the model is spread."""
+    zero = options.zero
+    if options.ddp and options.fsdp:
+        raise UsageError("ddp and fsdp: a model is spread over ranks in one way")
+    if options.ddp and zero not in (None, 0, 1):
+        raise UsageError(f"ddp and zero {zero}: a model is spread over ranks in one way")
+    if options.fsdp and zero not in (None, 3):
+        raise UsageError(f"fsdp and zero {zero}: a model is spread over ranks in one way")
+    if zero is not None:
+        return f"zero {zero}"
+    return "ddp" if options.ddp else "fsdp" if options.fsdp else None
+
+
+def _check_details(options: Options) -> None:
+    """Refuse details of what is not asked for, and dtypes that there are none of."""
+    for name, wrappers in _DETAILS.items():
+        if getattr(options, name) != DEFAULTS[name] and options.wrapper not in wrappers:
+            raise UsageError(f"{words(name)}: goes with {' or '.join(wrappers)}")
+    if options.bucket_cap_mb < 1:
+        raise UsageError(f"bucket cap must be 1 MiB or more, not {options.bucket_cap_mb}")
+    for name in ("fsdp_param_dtype", "fsdp_reduce_dtype"):
+        dtype = getattr(options, name)
+        if dtype is not None and dtype not in DTYPES:
+            near = nearest(dtype, DTYPES)
+            raise UsageError(f"{words(name)}: {dtype!r} is not one of {', '.join(DTYPES)}{near}")
+
+
+def _check_rest(options: Options, asked: str) -> None:
+    """Refuse what does not go with several GPUs."""
+    if options.target is Target.ONNXRUNTIME:
+        raise UsageError(f"{asked}: goes with target cuda or cpu")
+    if options.compile:
+        raise UsageError(f"{asked}: what torch.compile makes of it is not simulated")
+    if options.mode is Mode.INFERENCE and options.wrapper in (Wrapper.ZERO1, Wrapper.ZERO2):
+        raise UsageError(f"{asked}: an inference has no optimizer; use mode training")
+
+
+def words(name: str) -> str:
+    """An option's name in a sentence."""
+    return name.replace("_", " ")
