@@ -22,6 +22,7 @@ from graphmem.summary import summarize
 from graphmem.trace.inputs import Call, as_call, info
 from graphmem.trace.lazy import materialized
 from graphmem.trace.optimizers import OptimizerChoice
+from graphmem.trace.parallel.units import with_units
 from graphmem.trace.reach import reachable
 from graphmem.trace.run import parameter_names, trace_callable, trace_model
 
@@ -215,6 +216,7 @@ def traced_call(
             sum(p.numel() for p in parameters),
             sum(p.numel() for p in parameters if p.requires_grad),
         )
+        options = with_units(model, options)
         trace = trace_model(model, call, options, loss, optimizer)
         subject = _report.Subject(
             kind, name or type(model).__name__, *counts, info(trace.call, parameter_names(model))

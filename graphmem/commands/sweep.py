@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from graphmem.commands.arguments import add_output, add_run, add_subject, kind_of, positive, write
-from graphmem.commands.progress import Progress
 from graphmem.commands.parallelism import parallelism_of
+from graphmem.commands.progress import Progress
 from graphmem.commands.techniques import techniques_of
 from graphmem.errors import ExitCode, UsageError
 

@@ -82,7 +82,9 @@ class ModuleCalls:
         ]
 
     def _own_parameters(self, path: str) -> list[Tensor]:
-        return list(self._parameters.get(path, {}).values())
+        """The parameters of a module: of a DTensor, this rank's part."""
+        own = self._parameters.get(path, {}).values()
+        return [getattr(parameter, "_local_tensor", parameter) for parameter in own]
 
     @contextmanager
     def watch(self) -> Iterator[None]:

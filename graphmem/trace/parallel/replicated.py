@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch._C._distributed_c10d as c10d
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -43,6 +44,6 @@ def _as_it_is(_: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
 
 # The reducer asks for these annotations as they are, not as text.
 _as_it_is.__annotations__ = {
-    "bucket": torch.distributed.GradBucket,
+    "bucket": c10d.GradBucket,
     "return": torch.futures.Future[torch.Tensor],
 }

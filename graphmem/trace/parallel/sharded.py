@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -62,7 +62,8 @@ def sharded(
 
 
 def _dtype(name: str | None) -> torch.dtype | None:
-    return None if name is None else getattr(torch, name)
+    found: torch.dtype | None = None if name is None else getattr(torch, name)
+    return found
 
 
 def to_meta(root: nn.Module) -> None:
@@ -79,7 +80,8 @@ def to_meta(root: nn.Module) -> None:
 
 
 def _groups(root: nn.Module) -> Iterator[Any]:
-    for module in root.modules():
+    modules: Iterator[Any] = root.modules()
+    for module in modules:
         if hasattr(module, "_get_fsdp_state"):
             yield from module._get_fsdp_state()._fsdp_param_groups
 
@@ -105,9 +107,9 @@ def _hollow(parameter: Any) -> None:
         parameter.fsdp_placement.dim, 0, local.size(parameter.fsdp_placement.dim)
     )
     parameter._sharded_param_data = padded
-    parameter.sharded_param = nn.Parameter(
-        parameter.to_sharded_dtensor(shard), requires_grad=parameter.sharded_param.requires_grad
-    )
+    is_trained = parameter.sharded_param.requires_grad
+    sharded: Tensor = parameter.to_sharded_dtensor(shard)
+    parameter.sharded_param = nn.Parameter(sharded, requires_grad=is_trained)
     parameter._setattr_on_modules(parameter.sharded_param)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torch import nn
 
+from graphmem.options import Options, Wrapper
 from graphmem.trace.matching import find_modules
 
 
@@ -23,6 +25,13 @@ def units_of(root: nn.Module, patterns: str | None) -> dict[str, nn.Module]:
     found = find_modules(root, wanted, "fsdp-units") if wanted else {}
     inner_first = sorted(found, key=lambda path: -path.count("."))
     return {path: found[path] for path in inner_first if found[path] is not root}
+
+
+def with_units(root: nn.Module, options: Options) -> Options:
+    """The options with the units named that FSDP takes where the user names none."""
+    if options.wrapper is not Wrapper.FSDP or options.fsdp_units is not None:
+        return options
+    return replace(options, fsdp_units=usual_units(root))
 
 
 def usual_units(root: nn.Module) -> str:
