@@ -10,6 +10,8 @@ modules is changed for that time, no module is. In a trace and in a real run it 
    transformers does (``GradientCheckpointingLayer.__call__``).
 3. Selective: the results of some operators are kept, by
    ``create_selective_checkpoint_contexts``.
+4. A model of transformers does without its cache of keys and values, as under its own
+   checkpointing (``merge_with_config_defaults``): a recomputation would add to it once more.
 """
 
 from __future__ import annotations
@@ -48,8 +50,10 @@ def checkpointed_modules(model: nn.Module, options: Options) -> dict[str, nn.Mod
 
 
 @contextmanager
-def checkpointed(modules: Mapping[str, nn.Module], options: Options) -> Iterator[None]:
-    """Run every call of some modules as a checkpoint."""
+def checkpointed(
+    model: nn.Module, modules: Mapping[str, nn.Module], options: Options
+) -> Iterator[None]:
+    """Run every call of some modules of a model as a checkpoint."""
     if not modules:
         yield
         return
@@ -64,9 +68,24 @@ def checkpointed(modules: Mapping[str, nn.Module], options: Options) -> Iterator
 
     nn.Module.__call__ = call  # type: ignore[method-assign]
     try:
-        yield
+        with _without_cache(model):
+            yield
     finally:
         nn.Module.__call__ = original  # type: ignore[method-assign]
+
+
+@contextmanager
+def _without_cache(model: nn.Module) -> Iterator[None]:
+    """Models of transformers keep no keys and values inside."""
+    configs = [getattr(module, "config", None) for module in model.modules()]
+    caching = {id(c): c for c in configs if getattr(c, "use_cache", False) is True}
+    for config in caching.values():
+        config.use_cache = False
+    try:
+        yield
+    finally:
+        for config in caching.values():
+            config.use_cache = True
 
 
 Run = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]

@@ -68,7 +68,7 @@ class Loop:
         if self.options.channels_last:
             check_channels_last(self.model)
         self.checkpoints = checkpointed_modules(self.model, self.options)
-        with checkpointed(self.checkpoints, self.options):
+        with checkpointed(self.model, self.checkpoints, self.options):
             yield
 
     def prepare(self) -> None:
