@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from graphmem.devices import DEFAULT, Gpu
 from graphmem.options import Target
 from graphmem.schedule import Unknown
-from graphmem.targets import cpu, cuda, packed
+from graphmem.targets import cpu, cuda, one_hot, packed
 from graphmem.targets.context import Context
 from graphmem.targets.layout import Layout, layouts
 from graphmem.targets.overrides import installed, overrides
@@ -37,6 +37,7 @@ __all__ = [
     "layouts",
     "not_modelled",
     "not_reviewed",
+    "one_hot",
     "overrides",
     "packed",
     "result_rules",

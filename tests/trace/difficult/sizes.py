@@ -42,6 +42,18 @@ class BooleanIndex(_OneLayer):
         return out
 
 
+class OneHot(nn.Module):
+    """Classes that are not known, of a number that is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(10, 64)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        y: Tensor = self.layer(nn.functional.one_hot(ids, 10).float())
+        return y
+
+
 class KnownMask(_OneLayer):
     """What is kept is known, of rows that are not."""
 
@@ -138,6 +150,7 @@ DIFFICULT = (
     Difficult("boolean indexing", BooleanIndex, _rows, kernels=frozenset({"aten::nonzero"})),
     Difficult("masked_select", MaskedSelect, _rows, kernels=_MASKED_SELECT),
     Difficult("a size that is counted", Counted, _rows),
+    Difficult("classes as one-hot vectors", OneHot, lambda: "32x8:int64"),
     Difficult("unique", Unique, lambda: torch.arange(256).reshape(8, 32) % 40),
     Difficult("unique of unknown ids", Unique, lambda: "8x32:int64"),
     Difficult("repeat_interleave", Segments, lambda: (_rows(), torch.tensor([20, 50, 30, 28]))),
