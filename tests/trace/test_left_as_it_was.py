@@ -175,7 +175,7 @@ def test_a_second_analysis_gives_the_same_bytes() -> None:
     assert first == second
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_a_torchscript_module_keeps_its_weights() -> None:
     model = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)))
     before = {name: value.clone() for name, value in model.state_dict().items()}
