@@ -194,7 +194,7 @@ class Adoption:
         """Exchange the parameters and states that an optimizer holds."""
         self._others.append((optimizer, _snapshot(vars(optimizer))))
         for group in optimizer.param_groups:
-            group["params"] = [self.stand_ins.of(p) for p in group["params"]]
+            group["params"][:] = [self.stand_ins.of(p) for p in group["params"]]  # LBFGS has it too
         states = {
             self.stand_ins.of(p) if isinstance(p, Tensor) else p: self._exchanged(state)
             for p, state in optimizer.state.items()
