@@ -191,6 +191,39 @@ class CopyItem:
 
 
 @dataclass(frozen=True, slots=True)
+class RecomputationItem:
+    """What checkpoints save and hold in a step (``graphmem.recomputation`` defines it).
+
+    ``flops`` are those of the step, ``recomputed_flops`` a part of them, by the formulas of
+    ``torch.utils.flop_counter``. ``remade_bytes`` are made anew in backward in the whole step,
+    ``at_once_bytes`` by the largest of ``count`` recomputations, which is of ``largest``;
+    ``kept_bytes`` are kept for recomputations alone. ``saved_bytes`` is the first less the other
+    two. ``modules`` are those that the options checkpoint, else those that were recomputed.
+    """
+
+    modules: tuple[str, ...]
+    count: int
+    flops: int
+    recomputed_flops: int
+    remade_bytes: int
+    at_once_bytes: int
+    largest: str | None
+    kept_bytes: int
+    saved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostItem:
+    """The most bytes that offloaded tensors take on the host, and the pinned blocks for them.
+
+    ``pinned_bytes`` is None where they are not pinned.
+    """
+
+    peak_bytes: int
+    pinned_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownItem:
     """What could not be known and what was assumed instead."""
 
@@ -374,6 +407,8 @@ class Report:
     copies: tuple[CopyItem, ...] = ()
     arena: Arena | None = None
     compiled: Compiled | None = None
+    recomputation: RecomputationItem | None = None
+    host: HostItem | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, schema ``graphmem.report/1``."""
@@ -405,6 +440,10 @@ class Report:
             result["arena"] = asdict(self.arena)
         if self.compiled is not None:
             result["compiled"] = asdict(self.compiled)
+        if self.recomputation is not None:
+            result["recomputation"] = asdict(self.recomputation)
+        if self.host is not None:
+            result["host"] = asdict(self.host)
         if self.timeline is not None:
             result["timeline"] = [asdict(point) for point in self.timeline]
         plain: dict[str, Any] = json.loads(json.dumps(result))

@@ -9,10 +9,11 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 import graphmem
-from graphmem import copies, liveness
+from graphmem import copies, liveness, recomputation, techniques
 from graphmem.allocator import Placement, block_bytes, parse_alloc_conf, place
 from graphmem.devices import Gpu
 from graphmem.fits import ask_fit, fit_on, gpu_of, place_on
+from graphmem.host import host_bytes
 from graphmem.liveness import Lifetimes, Liveness
 from graphmem.options import Options, Target
 from graphmem.report import (
@@ -21,6 +22,7 @@ from graphmem.report import (
     Fits,
     GrowthItem,
     Holder,
+    HostItem,
     Kernel,
     Layer,
     Peak,
@@ -145,6 +147,8 @@ class _Summary:
             fits=self.fits(),
             growth=tuple(self.growth()),
             copies=tuple(self.copies()),
+            recomputation=recomputation.find(self.schedule, self.size),
+            host=self.host(),
         )
 
     def fits(self) -> Fits:
@@ -231,6 +235,12 @@ class _Summary:
         for copy in copies.find(self.schedule, self.at_peak):
             nbytes, count = self._sizes(copy.storages), len(copy.storages)
             yield CopyItem(str(copy.of), nbytes, count, copy.count, copy.holder, copy.source)
+
+    def host(self) -> HostItem | None:
+        """What lies on the host, where something is offloaded from a GPU."""
+        if not techniques.parts(self.options.offload) or not self.is_on_gpu:
+            return None
+        return host_bytes(self.schedule, pinned=self.options.pin_memory)
 
     def _sizes(self, storages: Iterable[int]) -> int:
         return sum(self.size(self.schedule.storages[i]) for i in storages)

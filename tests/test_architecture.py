@@ -33,6 +33,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "as_text": frozenset(),
     "collector": frozenset(),
     "options": frozenset({"errors"}),
+    "techniques": frozenset(),
     "devices": frozenset(),
     "schedule": frozenset(),
     "growth": frozenset({"schedule"}),
@@ -42,12 +43,14 @@ ARROWS: dict[str, frozenset[str]] = {
     "ort": frozenset({"allocator"}),
     "snapshots": frozenset({"allocator"}),
     "report": frozenset(),
+    "recomputation": frozenset({"schedule", "report"}),
+    "host": frozenset({"schedule", "report"}),
     "fits": frozenset({"devices", "schedule", "allocator", "report"}),
     "summary": frozenset(
         {"devices", "schedule", "copies", "liveness", "allocator", "report", "fits"}
+        | {"host", "recomputation", "techniques"}
     ),
     "compiled": frozenset({"schedule", "report", "summary"}),
-    "techniques": frozenset(),
     "parallelism": frozenset(),
     "render": frozenset({"report"}),
     "sources": frozenset({"schedule", "ort"}),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from graphmem.as_text import format_bytes, format_count, format_tensor
+from graphmem.render import techniques
 from graphmem.render.rows import LayerRows
 from graphmem.report import (
     CopyItem,
@@ -32,6 +33,9 @@ _MOST_GROWTHS = 4
 _DEFAULTS: Mapping[str, Any] = {
     "accumulate": 1,
     "checkpoint": None,
+    "checkpoint_every": 1,
+    "checkpoint_save": None,
+    "checkpoint_reentrant": False,
     "clip_grad_norm": None,
     "zero": None,
     "ddp": False,
@@ -43,7 +47,12 @@ _DEFAULTS: Mapping[str, Any] = {
     "fsdp_reduce_dtype": None,
     "bucket_view": False,
     "bucket_cap_mb": 25,
-    "offload": False,
+    "offload": None,
+    "pin_memory": False,
+    "optimizer_in_backward": False,
+    "channels_last": False,
+    "chunked_loss": None,
+    "set_to_none": True,
     "alloc_conf": None,
 }
 """Options that are told only where they differ from these."""
@@ -81,6 +90,8 @@ def facts(report: Report, mark: Mark = str) -> tuple[Fact, ...]:
         *_steps(report),
         *_arena(report, mark),
         *_kernels(report, mark),
+        *techniques.host(report),
+        *techniques.checkpoints(report, mark),
         *_idle(report),
         *_compiled(report, mark),
         *_growth(report, mark),
@@ -144,6 +155,8 @@ def _run(options: Mapping[str, Any], mark: Mark) -> Iterator[Fact]:
 
 
 def _option(key: str, value: Any, mark: Mark) -> str:
+    if key == "set_to_none":
+        return "gradients filled with zeros"
     words = key.replace("_", " ")
     return words if value is True else f"{words} {mark(str(value))}"
 
