@@ -73,6 +73,8 @@ class Options:
     ``compile`` asks for the same run under ``torch.compile`` beside the eager one.
     ``checkpoint`` and ``offload`` to ``chunked_loss`` are techniques that save memory (see
     ``graphmem.techniques``), several names in one text with commas between them.
+    ``lora`` and ``quantize`` are adapters and packed base weights, as they are written (see
+    ``graphmem.trace.adapters``).
     From ``ranks`` on: how many GPUs train one model, and how it is spread over them (see
     ``graphmem.trace.parallel``); ``zero`` is a stage, ``fsdp_units`` are patterns of paths.
     """
@@ -106,6 +108,8 @@ class Options:
     optimizer_in_backward: bool = False
     channels_last: bool = False
     chunked_loss: int | None = None
+    lora: str | None = None
+    quantize: str | None = None
     ranks: int | None = None
     zero: int | None = None
     ddp: bool = False

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transfor
 
 from graphmem.sources.onnx.values import is_constant
 from graphmem.trace import known, sparse
+from graphmem.trace.adapters.marks import keeps_dtype
 from graphmem.trace.hollow import hollow_storage, on_storage
 from graphmem.trace.layouts import channels_last
 
@@ -88,7 +89,7 @@ class StandIns:
             )
         if tensor.layout is not torch.strided:
             return sparse.with_parts(tensor.detach(), self._data)
-        dtype = self._wanted(tensor.dtype)
+        dtype = tensor.dtype if keeps_dtype(tensor) else self._wanted(tensor.dtype)
         if _keeps_values(tensor):
             return tensor.detach().clone().to(dtype)
         original = tensor.untyped_storage()

@@ -23,6 +23,7 @@ from graphmem.errors import GraphmemError, InputError, TraceError, one_line
 from graphmem.options import Options, Precision, Target
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown, verify
 from graphmem.sources.onnx import bounds
+from graphmem.trace.adapters import adapted
 from graphmem.trace.assumptions import Assuming, flipping
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.gpu import WithoutNames, without_names
@@ -98,6 +99,7 @@ def trace_model(
     """
     dtype = model_dtype(options)
     assuming = Assuming.of(options)
+    model, options = adapted(model, options, dtype)
     _check_signature(model, *call)
 
     def run(context: AbstractContextManager[Any]) -> Trace:

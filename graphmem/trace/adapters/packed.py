@@ -1,0 +1,157 @@
+"""bitsandbytes' linear layers of 4 and 8 bits: what they store, save and allocate on the way.
+
+Of a weight of N x K elements:
+
+1. 4 bits: ceil(N K / 2) bytes, an fp32 maximum for each block of 64, and a table of 16 fp32
+   values. With ``double`` the maxima are bytes, in blocks of 256 with an fp32 maximum each;
+   their mean is an fp32 scalar, and all share a table of 256 fp32 values.
+2. 8 bits: N K bytes, and an fp32 scale for each row.
+
+Forward of 4 bits makes the whole weight in the input's dtype, multiplies, and lets it go;
+with ``double`` it makes the fp32 maxima twice before. Backward makes the weight again, in the
+dtype that it had before it was packed, and casts it where the gradient has another. Nothing
+is saved: the base weight is frozen, so the input is not needed.
+
+Forward of 8 bits casts the input to fp16, makes its int8 form and an int32 product, and casts
+that to fp16 and to the input's dtype. The input is kept for backward (as an attribute, not
+by autograd's saving). Backward makes the weight in the input's dtype.
+
+Below 1,537 rows bitsandbytes 0.50 may run a 4-bit kernel that makes no weight, by a table of
+GPUs and sizes; here it does up to 4 rows, where it does on every GPU. Columns of outliers
+(``llm_int8_threshold``) depend on values: none are assumed.
+
+Source: bitsandbytes/nn/modules.py, ``Params4bit._quantize``, ``Linear4bit.forward``,
+``Linear8bitLt.forward``; functional.py, ``quantize_4bit``, ``quantize_blockwise``,
+``dequantize_4bit``; autograd/_functions.py, ``MatMul4Bit``, ``MatMul8bitLt``; backends/cuda/
+ops.py, ``_dequant_linear_fallback``, ``int8_vectorwise_quant``, ``int8_mm_dequant``
+(bitsandbytes 0.50.2). Versions before 0.50 always make the weight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphmem.trace.adapters.marks import table
+
+BLOCK, NESTED = 64, 256
+OUTLIERS = 6.0
+"""transformers' ``llm_int8_threshold``."""
+_FUSED_ROWS = 4
+
+
+class Packed4bit(nn.Linear):
+    """A linear layer of 4-bit weights."""
+
+    def __init__(self, linear: nn.Linear, *, double: bool, dtype: torch.dtype | None) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.double = double
+        self.unpacked = dtype or linear.weight.dtype
+        count = linear.weight.numel()
+        blocks = -(-count // BLOCK)
+        self.weight = table(_new(-(-count // 2), 1, dtype=torch.uint8), stands_for=count)
+        self.code = table(_new(16))
+        self.absmax = table(_new(blocks, dtype=torch.uint8 if double else torch.float32))
+        if double:
+            self.absmax2 = table(_new(-(-blocks // NESTED)))
+            self.offset = table(_new())
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [..., K] -> [..., N]."""
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        made: Tensor = _MatMul4bit.apply(x, self, bias)
+        return made
+
+    def unpack(self, like: Tensor, dtype: torch.dtype, *, twice: bool) -> Tensor:
+        """The whole weight, N x K.
+
+        Args:
+            twice: the fp32 maxima are made out of place and then shifted out of place.
+        """
+        maxima = self.absmax
+        if self.double:
+            maxima = like.new_empty(self.absmax.shape, dtype=torch.float32)
+            maxima = maxima + self.offset if twice else maxima.add_(self.offset)
+        made = like.new_empty((self.out_features, self.in_features), dtype=dtype)
+        return made.mul_(maxima.view(-1)[0])
+
+
+class _MatMul4bit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: Packed4bit, bias: Tensor | None) -> Tensor:
+        ctx.layer, ctx.bias = layer, None if bias is None else bias.dtype
+        if x.numel() // x.shape[-1] <= _FUSED_ROWS:
+            return x.new_empty((*x.shape[:-1], layer.out_features))
+        weight = layer.unpack(x, x.dtype, twice=True)
+        return nn.functional.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        layer: Packed4bit = ctx.layer
+        of_bias = None
+        if ctx.bias is not None and ctx.needs_input_grad[2]:
+            of_bias = gradient.reshape(-1, gradient.shape[-1]).sum(0, dtype=ctx.bias)
+        if not ctx.needs_input_grad[0]:
+            return None, None, of_bias
+        weight = layer.unpack(gradient, layer.unpacked, twice=False).to(gradient.dtype)
+        return torch.matmul(gradient, weight), None, of_bias
+
+
+class Packed8bit(nn.Linear):
+    """A linear layer of 8-bit weights."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        shape = linear.weight.shape
+        self.weight = table(_new(*shape, dtype=torch.int8), stands_for=linear.weight.numel())
+        self.scale = table(_new(shape[0]))
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [..., K] -> [..., N]."""
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        made: Tensor = _MatMul8bit.apply(x, self, bias)
+        return made
+
+
+class _MatMul8bit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: Packed8bit, bias: Tensor | None) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        ctx.layer, ctx.shape, ctx.bias = layer, x.shape, None if bias is None else bias.dtype
+        half = rows.to(torch.float16)
+        scales = half.new_empty(half.shape[0], dtype=torch.float32)
+        codes = half.new_empty(half.shape, dtype=torch.int8)
+        outliers = half.abs() >= OUTLIERS
+        del half, outliers
+        product = codes.new_empty((rows.shape[0], layer.out_features), dtype=torch.int32)
+        made = product.new_empty(product.shape, dtype=torch.float16)
+        made.mul_(scales.view(-1, 1))
+        if bias is not None:
+            made.add_(bias)
+        ctx.kept = rows if ctx.needs_input_grad[0] else None
+        return made.to(x.dtype).reshape(*x.shape[:-1], layer.out_features)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        layer: Packed8bit = ctx.layer
+        of_bias = None
+        rows = gradient.reshape(-1, gradient.shape[-1]).contiguous()
+        if ctx.bias is not None and ctx.needs_input_grad[2]:
+            of_bias = rows.sum(0, dtype=ctx.bias)
+        if not ctx.needs_input_grad[0]:
+            return None, None, of_bias
+        dtype = ctx.kept.dtype
+        weight = layer.weight.to(dtype, copy=True).mul_(layer.scale.unsqueeze(1).mul(1 / 127))
+        return torch.matmul(rows.to(dtype), weight).view(ctx.shape), None, of_bias
+
+
+def _new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
