@@ -19,12 +19,13 @@ from graphmem.options import Mode, Options, Precision, Routing, Target, choice, 
 from graphmem.report import Report
 from graphmem.schedule import Schedule
 from graphmem.summary import summarize
+from graphmem.trace.adapters import LoraSettings, Packing, adapted, elements
 from graphmem.trace.inputs import Call, as_call, info
 from graphmem.trace.lazy import materialized
 from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.parallel.units import with_units
 from graphmem.trace.reach import reachable
-from graphmem.trace.run import parameter_names, trace_callable, trace_model
+from graphmem.trace.run import model_dtype, parameter_names, trace_callable, trace_model
 
 
 def analyze(
@@ -62,6 +63,8 @@ def analyze(
     optimizer_in_backward: bool = False,
     channels_last: bool = False,
     chunked_loss: int | None = None,
+    lora: str | Mapping[str, Any] | None = None,
+    quantize: str | None = None,
     ranks: int | None = None,
     zero: int | None = None,
     ddp: bool = False,
@@ -132,6 +135,11 @@ def analyze(
         channels_last: weights and images in ``torch.channels_last``.
         chunked_loss: of a causal language model of transformers: logits and loss in so many
             chunks of tokens, recomputed in backward (see ``graphmem.trace.chunked_loss``).
+        lora: adapters by peft, all else frozen: ``"r=16,alpha=32,targets=q_proj+v_proj"`` or a
+            dict of the same, also with ``dropout``, ``save`` (modules that are trained whole),
+            ``bias`` and ``dora``. (A model that peft has changed already is taken as it is.)
+        quantize: pack the weights of linear layers as bitsandbytes does: ``"nf4"``, ``"fp4"``,
+            each also with ``-double`` for packed tables, or ``"int8"``.
         ranks: how many GPUs train the model; all numbers are of one of them, the fullest.
         zero: how it is spread over them: 0, DistributedDataParallel; 1, with a
             ZeroRedundancyOptimizer; 2, as DeepSpeed's stage 2 does; 3, ``fully_shard`` of FSDP2.
@@ -182,6 +190,8 @@ def analyze(
         optimizer_in_backward=optimizer_in_backward,
         channels_last=channels_last,
         chunked_loss=chunked_loss,
+        lora=lora,
+        quantize=quantize,
         ranks=ranks,
         zero=zero,
         ddp=ddp,
@@ -211,19 +221,22 @@ def traced_call(
 ) -> tuple[Report, Schedule]:
     """As ``analyze``, of resolved options and a call ``(args, kwargs)``; and the schedule."""
     with materialized(model, call):
+        asked = {"lora": options.lora, "quantize": options.quantize}
+        model, options = adapted(model, options, model_dtype(options))
         parameters = list(model.parameters())
         counts = (
-            sum(p.numel() for p in parameters),
-            sum(p.numel() for p in parameters if p.requires_grad),
+            sum(map(elements, parameters)),
+            sum(elements(p) for p in parameters if p.requires_grad),
         )
         options = with_units(model, options)
         trace = trace_model(model, call, options, loss, optimizer)
         subject = _report.Subject(
             kind, name or type(model).__name__, *counts, info(trace.call, parameter_names(model))
         )
+        told = {**options.to_dict(), **asked}
         with collector.off():
             report = summarize(
-                trace.schedule, subject, options, options.to_dict(), torch_version(), timeline
+                trace.schedule, subject, options, told, torch_version(), timeline
             )
         if options.compile:
             ran = trace_model(model, call, options, loss, optimizer, compiled=True)
@@ -360,6 +373,10 @@ def make_options(**values: Any) -> Options:
     values["routing"] = choice(Routing, values.get("routing", "balanced"), "routing")
     values["assume"] = _assumed(values.get("assume") or {})
     values["headroom"] = parse_bytes(values.get("headroom", 0), "headroom")
+    if values.get("lora") is not None:
+        values["lora"] = LoraSettings.of(values["lora"]).to_text()
+    if values.get("quantize") is not None:
+        values["quantize"] = str(Packing.of(values["quantize"]))
     for name in ("checkpoint", "checkpoint_save", "offload", "fsdp_units"):
         values[name] = techniques.as_text(values.get(name))
     options = Options(**values)
