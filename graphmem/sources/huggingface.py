@@ -77,6 +77,7 @@ def recipe(path: str, asked: InputRequest) -> Recipe:
 
 def _build(text: str, cls: Any, config: Any, asked: InputRequest) -> Built:
     options = {} if asked.dtype is None else {"dtype": asked.dtype}
+    config.architectures = config.architectures or []  # Auto classes of several models read it
     build = getattr(cls, "from_config", None) or cls._from_config  # an Auto class, or a model's
     with _offline():
         model: Any = build(config, **options)

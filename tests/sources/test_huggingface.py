@@ -56,6 +56,12 @@ def _shapes(kwargs: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in kwargs.items()}
 
 
+def test_of_several_classes_for_a_task_the_first_is_taken(write: Any) -> None:
+    """transformers' own Auto class fails on a configuration that names no architecture."""
+    subject = load(write(VIT, model_type="deit"), task="image-classification", batch=2)
+    assert type(subject.model).__name__ == "DeiTForImageClassification"
+
+
 @pytest.mark.parametrize(
     ("config", "cls", "expected"),
     [
