@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from graphmem.options import Mode
 from tools.sweeping.case import outcome_of
-from tools.sweeping.families import FAMILIES, Family, drawn
+from tools.sweeping.families import FAMILIES, Family, drawn, mode_drawn
 from tools.sweeping.outcome import ModeOutcome, Outcome, outcomes_in, ready_to_append
 from tools.sweeping.processes import Ended, Limits, each_in_a_process
 from tools.sweeping.summary import rows, summary
@@ -83,8 +83,9 @@ def _prepare_sample(parser: argparse.ArgumentParser) -> None:
 
 
 def _sample(arguments: argparse.Namespace) -> int:
-    for name, names in drawn(_seed(arguments)).items():
-        _swept(FAMILIES[name], names, arguments)
+    seed = _seed(arguments)
+    for name, names in drawn(seed).items():
+        _swept(FAMILIES[name], names, arguments, partial(mode_drawn, seed))
     return 0
 
 
@@ -116,12 +117,29 @@ def _seed(arguments: argparse.Namespace) -> int:
     return seed
 
 
-def _swept(family: Family, names: list[str], arguments: argparse.Namespace) -> None:
+def _both_modes(name: str) -> tuple[Mode, ...]:
+    return tuple(Mode)
+
+
+def _swept(
+    family: Family,
+    names: list[str],
+    arguments: argparse.Namespace,
+    modes: Callable[[str], tuple[Mode, ...]] = _both_modes,
+) -> None:
     limits = Limits(arguments.seconds, int(arguments.gib * 2**30))
-    sweep(family, names, arguments.out / f"{family.name}.jsonl", limits, arguments.jobs)
+    file = arguments.out / f"{family.name}.jsonl"
+    sweep(family, names, file, limits, arguments.jobs, modes)
 
 
-def sweep(family: Family, names: list[str], file: Path, limits: Limits, jobs: int) -> None:
+def sweep(
+    family: Family,
+    names: list[str],
+    file: Path,
+    limits: Limits,
+    jobs: int,
+    modes: Callable[[str], tuple[Mode, ...]] = _both_modes,
+) -> None:
     """Run the cases that have no line in the file yet, and append theirs."""
     ready_to_append(file)
     family.warm()
@@ -129,7 +147,7 @@ def sweep(family: Family, names: list[str], file: Path, limits: Limits, jobs: in
     done = {outcome.name for outcome in outcomes_in(file)}
     left = [name for name in names if name not in done]
     tqdm.monitor_interval = 0  # it would be a thread, and a fork copies none
-    work = partial(work_on, family)
+    work = partial(work_on, family, modes)
     begun = len(names) - len(left)
     counted = tqdm(total=len(names), initial=begun, desc=family.name, disable=None)
     with file.open("a", encoding="utf-8") as out, counted:
@@ -139,9 +157,10 @@ def sweep(family: Family, names: list[str], file: Path, limits: Limits, jobs: in
             counted.update()
 
 
-def work_on(family: Family, name: str) -> str:
+def work_on(family: Family, modes: Callable[[str], tuple[Mode, ...]], name: str) -> str:
     """In a case's own process: its line."""
-    return outcome_of(family.name, name, family.version, lambda: family.case(name)).to_line()
+    make = partial(family.case, name)
+    return outcome_of(family.name, name, family.version, make, modes(name)).to_line()
 
 
 def line_of(family: Family, ended: Ended) -> str:
@@ -185,7 +204,10 @@ def _table(arguments: argparse.Namespace) -> int:
 
 
 def _summary(arguments: argparse.Namespace) -> int:
-    text = summary(_all_outcomes(arguments.out))
+    outcomes = _all_outcomes(arguments.out)
+    swept = (FAMILIES[name] for name in dict.fromkeys(one.family for one in outcomes))
+    totals = {family.name: len(family.names()) for family in swept if family.installed}
+    text = summary(outcomes, totals)
     if arguments.write is None:
         print(text, end="")
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -118,16 +118,22 @@ def _report(case: Case, subject: LoadedSubject, mode: Mode) -> Report:
     return report
 
 
-def outcome_of(family: str, name: str, version: str, make: Callable[[], Case]) -> Outcome:
-    """Both modes of a case; nothing that a model does raises."""
+def outcome_of(
+    family: str,
+    name: str,
+    version: str,
+    make: Callable[[], Case],
+    modes: Sequence[Mode] = tuple(Mode),
+) -> Outcome:
+    """A case in some modes; nothing that a model does raises."""
     began = time.process_time()
     try:
         case = make()
     except Exception as error:
         lost = failed(error, time.process_time() - began)
-        return Outcome(family, name, version, {mode.value: lost for mode in Mode})
-    modes = {mode.value: _mode_outcome(case, mode) for mode in Mode}
-    return Outcome(family, name, version, modes, case.how)
+        return Outcome(family, name, version, {mode.value: lost for mode in modes})
+    outcomes = {mode.value: _mode_outcome(case, mode) for mode in modes}
+    return Outcome(family, name, version, outcomes, case.how)
 
 
 def _mode_outcome(case: Case, mode: Mode) -> ModeOutcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from statistics import median
 
@@ -32,29 +32,36 @@ def rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
             yield (outcome.family, outcome.name, name, mode.ok, *numbers, mode.kind, mode.line)
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
-    """The page as markdown."""
+def summary(outcomes: Sequence[Outcome], totals: Mapping[str, int]) -> str:
+    """The page as markdown.
+
+    Args:
+        outcomes: of a sweep, family by family.
+        totals: how many models each family has, where that is known.
+    """
     lines = [
         "| library | mode | cases | analyzed | failed | not runnable | share | median s | most s |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     families = [list(group) for _, group in groupby(outcomes, lambda o: o.family)]
     for family in families:
-        lines += [_counts(family, mode.value) for mode in Mode]
+        total = totals.get(family[0].family, len(family))
+        lines += [_counts(family, mode.value, total) for mode in Mode]
     for family in families:
         lines += _listed(family)
     return _PAGE + "\n".join(lines) + "\n"
 
 
-def _counts(family: Sequence[Outcome], mode: str) -> str:
+def _counts(family: Sequence[Outcome], mode: str, total: int) -> str:
     """One row of the table of counts."""
     found = [outcome.modes[mode] for outcome in family]
     ok = [run for run in found if run.ok]
     out_of = [run for run in found if run.counts]
     share = f"{len(ok) / len(out_of):.2%}" if out_of else ""
     seconds = [run.seconds for run in ok] or [0.0]
-    counts = (len(found), len(ok), len(out_of) - len(ok), len(found) - len(out_of))
-    cells = (family[0].version, mode, *(f"{n:,}" for n in counts), share)
+    cases = f"{len(found):,}" if len(found) == total else f"{len(found):,} of {total:,} so far"
+    counts = (len(ok), len(out_of) - len(ok), len(found) - len(out_of))
+    cells = (family[0].version, mode, cases, *(f"{n:,}" for n in counts), share)
     return "| " + " | ".join((*cells, f"{median(seconds):.1f}", f"{max(seconds):.1f}")) + " |"
 
 

@@ -82,13 +82,16 @@ class TransformersCase:
         self._kwargs: dict[str, Any] = {}
         self._labelled = False
         self._parameters = 0
+        self._searched = False
+        self._reason: str | None = None
 
     def refused(self, mode: Mode) -> str | None:
         """Why nothing runs for real; what does is what is analyzed."""
-        if mode is Mode.INFERENCE:
-            return self._choose()
-        if self._config is None:
-            return "see inference"
+        if not self._searched:
+            self._searched = True
+            self._reason = self._choose()
+        if mode is Mode.INFERENCE or self._reason is not None:
+            return self._reason
         if self._parameters > MOST_PARAMETERS[mode]:
             return f"{self._parameters:,} parameters are too many to train here"
         reason = None
