@@ -70,6 +70,7 @@ def analyze(
     ddp: bool = False,
     bucket_view: bool = False,
     bucket_cap_mb: int = 25,
+    zero_bucket: int = 500_000_000,
     fsdp: bool = False,
     fsdp_units: str | Sequence[str] | None = None,
     fsdp_reshard: bool = True,
@@ -146,6 +147,7 @@ def analyze(
         ddp: as ``zero=0``.
         bucket_view: ``gradient_as_bucket_view`` of DistributedDataParallel.
         bucket_cap_mb: of DistributedDataParallel.
+        zero_bucket: of ``zero=2``, ``reduce_bucket_size``, a number of elements.
         fsdp: as ``zero=3``.
         fsdp_units: the modules that are given to ``fully_shard`` before the root is, by patterns
             of their paths such as ``"model.layers.*"``; by default the items of all ModuleLists.
@@ -197,6 +199,7 @@ def analyze(
         ddp=ddp,
         bucket_view=bucket_view,
         bucket_cap_mb=bucket_cap_mb,
+        zero_bucket=zero_bucket,
         fsdp=fsdp,
         fsdp_units=fsdp_units,
         fsdp_reshard=fsdp_reshard,
@@ -235,9 +238,7 @@ def traced_call(
         )
         told = {**options.to_dict(), **asked}
         with collector.off():
-            report = summarize(
-                trace.schedule, subject, options, told, torch_version(), timeline
-            )
+            report = summarize(trace.schedule, subject, options, told, torch_version(), timeline)
         if options.compile:
             ran = trace_model(model, call, options, loss, optimizer, compiled=True)
             compiled = compiled_run(ran.schedule, trace.schedule, ran.compiled, options)

@@ -115,6 +115,7 @@ class Options:
     ddp: bool = False
     bucket_view: bool = False
     bucket_cap_mb: int = 25
+    zero_bucket: int = 500_000_000
     fsdp: bool = False
     fsdp_units: str | None = None
     fsdp_reshard: bool = True

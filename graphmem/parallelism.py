@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphmem.errors import UsageError
-from graphmem.options import Mode, Options, Target, Wrapper, nearest
+from graphmem.options import Mode, Options, Precision, Target, Wrapper, nearest
 
 STAGES = (0, 1, 2, 3)
 """ZeRO's: nothing is sharded, or optimizer states, also gradients, also parameters."""
@@ -23,6 +23,7 @@ DEFAULTS: Mapping[str, Any] = {
     "ddp": False,
     "bucket_view": False,
     "bucket_cap_mb": 25,
+    "zero_bucket": 500_000_000,
     "fsdp": False,
     "fsdp_units": None,
     "fsdp_reshard": True,
@@ -34,6 +35,7 @@ DEFAULTS: Mapping[str, Any] = {
 _DETAILS = {
     "bucket_view": (Wrapper.DDP, Wrapper.ZERO1),
     "bucket_cap_mb": (Wrapper.DDP, Wrapper.ZERO1),
+    "zero_bucket": (Wrapper.ZERO2,),
     "fsdp_units": (Wrapper.FSDP,),
     "fsdp_reshard": (Wrapper.FSDP,),
     "fsdp_param_dtype": (Wrapper.FSDP,),
@@ -83,6 +85,8 @@ def _check_details(options: Options) -> None:
             raise UsageError(f"{words(name)}: goes with {' or '.join(wrappers)}")
     if options.bucket_cap_mb < 1:
         raise UsageError(f"bucket cap must be 1 MiB or more, not {options.bucket_cap_mb}")
+    if options.zero_bucket < 1:
+        raise UsageError(f"zero bucket must be 1 element or more, not {options.zero_bucket}")
     for name in ("fsdp_param_dtype", "fsdp_reduce_dtype"):
         dtype = getattr(options, name)
         if dtype is not None and dtype not in DTYPES:
@@ -98,6 +102,13 @@ def _check_rest(options: Options, asked: str) -> None:
         raise UsageError(f"{asked}: what torch.compile makes of it is not simulated")
     if options.mode is Mode.INFERENCE and options.wrapper in (Wrapper.ZERO1, Wrapper.ZERO2):
         raise UsageError(f"{asked}: an inference has no optimizer; use mode training")
+    for name in ("optimizer_in_backward", "offload", "chunked_loss"):
+        if getattr(options, name):
+            raise UsageError(f"{asked}: not simulated with {words(name)}; leave one of them out")
+    if options.wrapper is Wrapper.ZERO2 and options.master_weights:
+        raise UsageError(f"{asked}: it keeps fp32 copies by itself; leave out master weights")
+    if options.wrapper is Wrapper.ZERO2 and options.precision is Precision.AMP_FP16:
+        raise UsageError(f"{asked}: DeepSpeed has no GradScaler; use precision bf16 or amp-bf16")
 
 
 def words(name: str) -> str:

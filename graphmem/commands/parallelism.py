@@ -26,6 +26,13 @@ def add_parallelism(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--bucket-cap", type=int, default=25, metavar="MIB", help="its bucket_cap_mb (25)"
     )
+    group.add_argument(
+        "--zero-bucket",
+        type=int,
+        default=500_000_000,
+        metavar="N",
+        help="elements of DeepSpeed's reduce_bucket_size (500,000,000)",
+    )
     group.add_argument("--fsdp", action="store_true", help="fully_shard of FSDP2")
     group.add_argument(
         "--fsdp-units",

@@ -47,6 +47,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "fsdp_reduce_dtype": None,
     "bucket_view": False,
     "bucket_cap_mb": 25,
+    "zero_bucket": 500_000_000,
     "offload": None,
     "pin_memory": False,
     "optimizer_in_backward": False,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from graphmem.options import Target
+from graphmem.targets.cuda.sharding import padded
 from graphmem.targets.layout import Layout
 from graphmem.targets.scratch import Call, scratch
 
@@ -101,3 +102,13 @@ def _layouts_in(value: Any) -> Iterator[Layout]:
             yield item
         elif isinstance(item, list | tuple):
             yield from _layouts_in(item)
+
+
+@scratch("aten::_chunk_cat", target=Target.CPU)
+def chunk_cat(call: Call) -> tuple[int, ...]:
+    """Padded copies of the tensors whose size is no multiple of the chunks.
+
+    Inputs: tensors, dim, num_chunks. Not covered: copies by which ``cat`` changes the dtype.
+    Source: aten/src/ATen/native/TensorShape.cpp, ``_pad_chunk`` (torch 2.13).
+    """
+    return padded(call.args[0], call.args[1], call.args[2])

@@ -25,6 +25,7 @@ from graphmem.targets.cuda import (
     rnn,
     rnn_sizes,
     sampling,
+    sharding,
     softmax,
     sorting,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "rnn",
     "rnn_sizes",
     "sampling",
+    "sharding",
     "softmax",
     "sorting",
 ]

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from graphmem.options import Options, Target, Wrapper
 from graphmem.schedule import Unknown
-from graphmem.trace.optimizers import OptimizerChoice
-from graphmem.trace.parallel import Alone, redundancy, replicated, sharded
+from graphmem.trace.optimizers import OptimizerChoice, make_optimizer
+from graphmem.trace.parallel import Alone, flat, redundancy, replicated, sharded
 from graphmem.trace.parallel.group import fake_ranks
+from graphmem.trace.parallel.stage2 import Claim, Stage2
 from graphmem.trace.parallel.units import units_of
 from graphmem.trace.session import Session
 
@@ -29,6 +30,8 @@ class Ranks(Alone):
         self._model, self._options = model, options
         self._mesh, self._stack = mesh, stack
         self._really = False
+        self._flat: flat.Flat | None = None
+        self._claim: Claim = lambda tensor, category: None
         self._units = units_of(model, options.fsdp_units) if self._is(Wrapper.FSDP) else {}
 
     def _is(self, *wrappers: Wrapper) -> bool:
@@ -47,10 +50,22 @@ class Ranks(Alone):
             named = sharded.gathered_named(session.recorder, session.modules)
             self._stack.enter_context(named)
 
+        if self._is(Wrapper.ZERO2):
+            self._claim = session.recorder.claim
+            self._flatten(flat.hollow_whole)
+
     def shard_really(self) -> None:
         """Shard the model's parameters as they are, for a run."""
         self._really = True
         self._shard()
+        if self._is(Wrapper.ZERO2):
+            self._flatten(flat.real_whole)
+
+    def _flatten(self, whole: Callable[[list[nn.Parameter], int], Tensor]) -> None:
+        parameters, ranks = flat.trained_of(self._model), self._mesh.size()
+        if parameters:
+            rank = self._mesh.get_rank()
+            self._flat = flat.Flat(parameters, whole(parameters, ranks), ranks, rank)
 
     def _shard(self) -> None:
         if self._is(Wrapper.FSDP):
@@ -64,10 +79,22 @@ class Ranks(Alone):
         return replicated.replicated(model, self._options, really=self._really)
 
     def optimizer(self, choice: OptimizerChoice) -> OptimizerChoice:
-        """What makes the optimizer: with ZeRO 1, of this rank's share."""
-        if not self._is(Wrapper.ZERO1):
+        """What makes the optimizer: with ZeRO 1 and 2, of this rank's share."""
+        if self._is(Wrapper.ZERO1):
+            return redundancy.shared(choice, self._options)
+        if not self._is(Wrapper.ZERO2) or self._flat is None:
             return choice
-        return redundancy.shared(choice, self._options)
+        own, options = self._flat, self._options
+
+        def made(_: Any) -> Any:
+            return Stage2(
+                own,
+                lambda parameters: make_optimizer(choice, parameters, options),
+                options.zero_bucket,
+                self._claim,
+            )
+
+        return made
 
 
 @contextmanager
@@ -77,6 +104,13 @@ def spread(model: nn.Module, options: Options) -> Iterator[Alone]:
         yield Alone()
         return
     assert options.ranks is not None  # make_options sees to it
-    rank = redundancy.fullest(model, options.ranks) if options.wrapper is Wrapper.ZERO1 else 0
+    rank = _fullest(model, options.wrapper, options.ranks)
     with fake_ranks(options.ranks, rank) as mesh, ExitStack() as stack:
         yield Ranks(model, options, mesh, stack)
+
+
+def _fullest(model: nn.Module, wrapper: Wrapper, ranks: int) -> int:
+    """The rank that holds the most."""
+    if wrapper is Wrapper.ZERO1:
+        return redundancy.fullest(model, ranks)
+    return flat.fullest(flat.trained_of(model), ranks) if wrapper is Wrapper.ZERO2 else 0
