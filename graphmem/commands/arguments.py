@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphmem.commands.adapters import adapters_of, add_adapters
 from graphmem.commands.parallelism import add_parallelism, parallelism_of
 from graphmem.commands.techniques import add_techniques, techniques_of
 from graphmem.errors import UsageError
@@ -60,7 +61,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("run")
     group.add_argument("--mode", help="training (default) or inference (default of a model.onnx)")
     group.add_argument(
-        "--optimizer", default="adamw", metavar="NAME", help="any of torch.optim (adamw)"
+        "--optimizer",
+        default="adamw",
+        metavar="NAME",
+        help="any of torch.optim (adamw), or adamw8bit, paged_adamw8bit, lion, adam_mini, "
+        "muon+adamw, ao_adamw4bit and others; with arguments as in 'sgd(momentum=0.9)'",
     )
     group.add_argument(
         "--foreach", action=argparse.BooleanOptionalAction, help="PyTorch's choice by default"
@@ -130,6 +135,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="refuse whatever would have to be assumed"
     )
     add_techniques(parser)
+    add_adapters(parser)
     add_parallelism(parser)
 
 
@@ -188,6 +194,7 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
         routing=arguments.moe_routing,
         assume=dict(arguments.assume),
         **techniques_of(arguments),
+        **adapters_of(arguments),
         **parallelism_of(arguments),
     )
 

@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from graphmem.commands.adapters import adapters_of
 from graphmem.commands.arguments import add_output, add_run, add_subject, kind_of, positive, write
 from graphmem.commands.parallelism import parallelism_of
 from graphmem.commands.progress import Progress
@@ -113,6 +114,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         "routing": arguments.moe_routing,
         "assume": tuple(arguments.assume),
         **techniques_of(arguments),
+        **adapters_of(arguments),
     }
     told = {name: value for name, value in given.items() if value not in (None, (), False)}
     return told | parallelism_of(arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,11 +21,12 @@ from graphmem.measure.stream import Event, Scratch, Stream, peak_of, scratch_of,
 from graphmem.options import Options, Target
 from graphmem.schedule import Schedule
 from graphmem.trace import known
+from graphmem.trace.adapters import LoraSettings, with_lora
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
 from graphmem.trace.layouts import image
 from graphmem.trace.optimizers import OptimizerChoice
-from graphmem.trace.quantized import packed_weights
 from graphmem.trace.parallel import Alone
+from graphmem.trace.quantized import packed_weights
 from graphmem.trace.run import explained, model_dtype, spread_of, trace_model
 from graphmem.trace.step import Loop
 
@@ -98,6 +100,7 @@ def verify_call(
     real_call: Call = replace(call, lambda leaf: real_input(leaf, dtype))
     if options.channels_last:
         real, real_call = real.to(memory_format=torch.channels_last), replace(real_call, image)
+    real, options = _adapted(real, options, dtype)
     schedule = trace_model(real, real_call, options, loss, optimizer).schedule
     loop = Loop(real, *real_call, options, loss, optimizer)
     with explained(), spread_of(real, options) as ranks:
@@ -105,6 +108,19 @@ def verify_call(
         start = resident_bytes(real, real_call)
         measured = profiled(lambda: _run(loop, options, ranks))
     return compare(schedule, measured, start)
+
+
+def _adapted(
+    real: nn.Module, options: Options, dtype: torch.dtype | None
+) -> tuple[nn.Module, Options]:
+    """The model with the adapters that are asked for."""
+    if options.quantize is not None:
+        raise UsageError("quantize: bitsandbytes' kernels can't be verified on the CPU")
+    if options.lora is None:
+        return real, options
+    return with_lora(real, LoraSettings.of(options.lora), dtype), dataclasses.replace(
+        options, lora=None
+    )
 
 
 def _copy(model: nn.Module) -> nn.Module:

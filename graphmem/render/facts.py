@@ -53,6 +53,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "optimizer_in_backward": False,
     "channels_last": False,
     "chunked_loss": None,
+    "lora": None,
+    "quantize": None,
     "set_to_none": True,
     "alloc_conf": None,
 }

@@ -16,9 +16,9 @@ from torch import nn
 from graphmem.errors import UsageError, one_line
 from graphmem.options import nearest
 from graphmem.sources.packages import needed
+from graphmem.trace.adapters.around_packed import around_packed
 from graphmem.trace.adapters.marks import KEEPS_DTYPE
 from graphmem.trace.adapters.packed import Packed4bit, Packed8bit
-from graphmem.trace.adapters.around_packed import around_packed
 
 _HALF = (torch.bfloat16, torch.float16)
 

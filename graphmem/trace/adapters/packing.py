@@ -9,7 +9,6 @@ Source: transformers/quantizers/base.py, ``get_keys_to_not_convert`` (5.24).
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum, unique
 
 import torch
