@@ -37,9 +37,9 @@ def around_packed(peft: Any) -> type[Any]:
 
         def _added(self, name: str, x: Tensor, dtype: torch.dtype) -> Tensor:
             first, second = self.lora_A[name], self.lora_B[name]
-            if torch.is_autocast_enabled():
-                return second(first(self.lora_dropout[name](x))) * self.scaling[name]
-            x = x.to(first.weight.dtype)
-            return (second(first(self.lora_dropout[name](x))) * self.scaling[name]).to(dtype)
+            casts = not torch.is_autocast_enabled()
+            x = x.to(first.weight.dtype) if casts else x
+            added: Tensor = second(first(self.lora_dropout[name](x))) * self.scaling[name]
+            return added.to(dtype) if casts else added
 
     return LoraAroundPacked

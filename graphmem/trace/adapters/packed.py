@@ -48,7 +48,7 @@ class Packed4bit(nn.Linear):
     def __init__(self, linear: nn.Linear, *, double: bool, dtype: torch.dtype | None) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.double = double
+        self.nested = double
         self.unpacked = dtype or linear.weight.dtype
         count = linear.weight.numel()
         blocks = -(-count // BLOCK)
@@ -63,7 +63,7 @@ class Packed4bit(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., K] -> [..., N]."""
         bias = None if self.bias is None else self.bias.to(x.dtype)
-        made: Tensor = _MatMul4bit.apply(x, self, bias)
+        made: Tensor = _MatMul4bit.apply(x, self, bias)  # type: ignore[no-untyped-call]
         return made
 
     def unpack(self, like: Tensor, dtype: torch.dtype, *, twice: bool) -> Tensor:
@@ -72,8 +72,8 @@ class Packed4bit(nn.Linear):
         Args:
             twice: the fp32 maxima are made out of place and then shifted out of place.
         """
-        maxima = self.absmax
-        if self.double:
+        maxima: Tensor = self.absmax
+        if self.nested:
             maxima = like.new_empty(self.absmax.shape, dtype=torch.float32)
             maxima = maxima + self.offset if twice else maxima.add_(self.offset)
         made = like.new_empty((self.out_features, self.in_features), dtype=dtype)
@@ -116,7 +116,7 @@ class Packed8bit(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., K] -> [..., N]."""
         bias = None if self.bias is None else self.bias.to(x.dtype)
-        made: Tensor = _MatMul8bit.apply(x, self, bias)
+        made: Tensor = _MatMul8bit.apply(x, self, bias)  # type: ignore[no-untyped-call]
         return made
 
 

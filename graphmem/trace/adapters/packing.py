@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum, unique
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -73,7 +74,7 @@ def _kept(model: nn.Module) -> set[nn.Module]:
         return set()
     users = Counter(id(p) for m in model.modules() for p in m._parameters.values() if p is not None)
     kept = {m for m in model.modules() if any(users[id(p)] > 1 for p in m._parameters.values())}
-    head = model.get_output_embeddings()
+    head = cast(Any, model).get_output_embeddings()
     if isinstance(head, nn.Module):
         kept.add(head)
     *_, (last, _) = model.named_parameters()
