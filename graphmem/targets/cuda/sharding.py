@@ -50,8 +50,9 @@ def split_copy(call: Call) -> int:
 
     Inputs: self, split_sizes, dim; ``out`` by name.
     """
-    source, splits = call.args[0], call.args[1]
-    dim = argument(call, 2, "dim", 0) % len(source.size)
+    source: Layout = call.args[0]
+    splits: Sequence[int] = call.args[1]
+    dim: int = argument(call, 2, "dim", 0) % len(source.size)
     below = math.prod(source.size[dim + 1 :]) * source.dtype.itemsize
     sizes = [split * below for split in splits]
     tile = _TILE * _iterations(sizes, math.prod(source.size[:dim]), call.gpu)

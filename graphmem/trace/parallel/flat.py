@@ -50,11 +50,8 @@ class Flat:
             while start < end:
                 rank = start // self._size
                 numel = min(end, (rank + 1) * self._size) - start
-                if parts and parts[-1][0] == rank:
-                    numel_before = parts.pop()[1]
-                else:
-                    numel_before = 0
-                parts.append((rank, numel_before + numel))
+                before = parts.pop()[1] if parts and parts[-1][0] == rank else 0
+                parts.append((rank, before + numel))
                 start += numel
         return parts
 

@@ -17,7 +17,7 @@ Source: torch/distributed/fsdp/_fully_shard/ (torch 2.13 and 2.14).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -118,7 +118,7 @@ def gathered_named(recorder: Recorder, calls: ModuleCalls) -> Iterator[None]:
     """Gathered parameters are temporaries of the module that has the parameter, by its name."""
     from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 
-    original = FSDPParam.init_unsharded_param
+    original: Callable[[Any], None] = FSDPParam.init_unsharded_param
 
     def init_unsharded_param(parameter: Any) -> None:
         original(parameter)

@@ -50,10 +50,10 @@ class Stage2:
     """
 
     def __init__(
-        self, flat: Flat, made: Callable[[list[Tensor]], Any], bucket: int, claim: Claim
+        self, flat: Flat, made: Callable[[list[nn.Parameter]], Any], bucket: int, claim: Claim
     ) -> None:
         self._flat, self._size, self._claim = flat, bucket, claim
-        self._master = flat.part.detach().clone().to(torch.float32).requires_grad_()
+        self._master = nn.Parameter(flat.part.detach().clone().to(torch.float32))
         claim(self._master, Category.OPTIMIZER_STATES)
         self._optimizer = made([self._master])
         torch.zeros_like(self._master)  # initialize_optimizer_states takes it, and lets it go
@@ -74,7 +74,8 @@ class Stage2:
     @torch.no_grad()
     def _arrived(self, parameter: Tensor) -> None:
         """Move a gradient into the bucket, and reduce what is full."""
-        assert isinstance(parameter, nn.Parameter) and parameter.grad is not None
+        assert isinstance(parameter, nn.Parameter)
+        assert parameter.grad is not None
         if self._bucket is None:
             self._bucket = torch.empty(self._size, dtype=parameter.dtype, device=parameter.device)
         if self._elements() + parameter.numel() > self._size:
@@ -161,7 +162,7 @@ class Stage2:
         with torch.no_grad():
             self._master.grad = None
             self._flat.part.copy_(self._master)
-            dist.all_gather_into_tensor(self._flat.whole, self._flat.part)
+            dist.all_gather_single(self._flat.whole, self._flat.part)
 
     def _gradient(self) -> Tensor:
         """The gradient of the own part in fp32; the averaged ones are let go."""

@@ -77,7 +77,7 @@ def test_shared_and_frozen_parameters_are_exact() -> None:
 
 
 def test_mixed_precision_differs_by_what_kernels_of_the_cpu_do() -> None:
-    policy = {"fsdp_param_dtype": "bfloat16", "fsdp_reduce_dtype": "float32"}
+    policy: dict[str, Any] = {"fsdp_param_dtype": "bfloat16", "fsdp_reduce_dtype": "float32"}
     checked = verify(Transformer(), tokens(), fsdp=True, ranks=4, **policy)
 
     # oneDNN's products take scratch, and layer norms keep their statistics in bfloat16: of 64
