@@ -14,7 +14,7 @@ from graphmem.instantiate import Recorded
 from graphmem.largest.answer import MaxBatch, Sized
 from graphmem.largest.curve import Curve, Point, curve
 from graphmem.largest.memory import Memory
-from graphmem.largest.search import Search, first_sizes
+from graphmem.largest.search import Search, default_step, first_sizes
 from graphmem.largest.stopping import limited_by
 from graphmem.options import parse_bytes
 from graphmem.sources.inputs import ModelInputs
@@ -33,7 +33,7 @@ def max_batch(
     dim: str = "batch",
     device: str | None = None,
     budget: int | str | None = None,
-    multiple_of: int = 1,
+    multiple_of: int | None = None,
     loss: Callable[[Any], Tensor] | None = None,
     optimizer: OptimizerChoice = "adamw",
     **options: Any,
@@ -49,7 +49,8 @@ def max_batch(
         device: the GPU that it is to fit on.
         budget: the bytes that PyTorch's allocator may reserve, such as ``"20GiB"``; with
             ``device`` at most that much of its memory.
-        multiple_of: only multiples of it are tried.
+        multiple_of: only multiples of it are tried; by default 1 of a batch and 64 of any other
+            size: kernels pad lengths, so that others than multiples of 64 take many traces.
         loss: as for ``analyze``.
         optimizer: as for ``analyze``.
         options: others of ``analyze``.
@@ -83,7 +84,7 @@ def largest(
     trace: Callable[[int], Recorded],
     memory: Memory,
     dimension: str = "batch",
-    multiple_of: int = 1,
+    multiple_of: int | None = None,
     on_trace: Callable[[int], None] = lambda _: None,
 ) -> MaxBatch:
     """The largest size of a run that fits.
@@ -93,17 +94,18 @@ def largest(
         trace: the run at a size.
         memory: what it has to fit into.
         dimension: what the size is called.
-        multiple_of: only multiples of it are tried.
+        multiple_of: as for ``max_batch``.
         on_trace: is told of each size that is traced.
 
     Raises:
         GraphmemError: as ``Search.find``, and as the trace.
     """
-    if multiple_of < 1:
-        raise UsageError(f"multiple_of: {multiple_of} is not a whole number of 1 or more")
-    search = Search(trace, memory, tuple(first_sizes(dimension)), multiple_of, on_trace)
+    step = default_step(dimension) if multiple_of is None else multiple_of
+    if step < 1:
+        raise UsageError(f"multiple_of: {step} is not a whole number of 1 or more")
+    search = Search(trace, memory, tuple(first_sizes(dimension)), step, on_trace)
     found = search.find()
-    following = found.size + multiple_of
+    following = found.size + step
     is_limit = found.refusal is None and found.size < search.largest
     best = _at(search, memory, found.size) if found.size else None
     after = _at(search, memory, following) if is_limit else None
@@ -122,7 +124,7 @@ def largest(
         next=after,
         limited_by=stopped,
         refusal=found.refusal,
-        curve=_curve(search, memory, following if is_limit else found.size, multiple_of),
+        curve=_curve(search, memory, following if is_limit else found.size, step),
         exceptions=found.exceptions,
         looked_to=found.looked_to,
         traced=tuple(search.traced),

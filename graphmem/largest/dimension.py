@@ -41,10 +41,10 @@ def requests(subject: str, request: InputRequest, name: str) -> Callable[[int], 
     if Path(subject).suffix.lower() == ".onnx":
         return lambda size: replace(request, dims=(*request.dims, f"{name}={size}"))
     known = ("batch", "seq", *sorted(named))
-    hint = nearest(name, known) or f"; there are {', '.join(known)}"
+    hint = nearest(name, known) or f"; it has {', '.join(known)}"
     raise InputError(
-        f"--dim {name}: {subject} has no such dimension{hint}, and names that stand for a size "
-        f"in --input, such as 8x3x{name}x{name}"
+        f"--dim {name}: {subject} has no such dimension{hint} "
+        f"(any name may stand for a size in --input, as in 8x3x{name}x{name})"
     )
 
 

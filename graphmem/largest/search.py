@@ -258,6 +258,16 @@ def _last(low: int, high: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
+_LENGTH_STEP = 64
+"""Attention pads rows to 8 and its statistics to 32 (``targets.cuda``); matrix products are
+fastest at 64 and more."""
+
+
+def default_step(dimension: str) -> int:
+    """The sizes that are tried: of a batch all, of a length the multiples of 64."""
+    return 1 if dimension == "batch" else _LENGTH_STEP
+
+
 def first_sizes(dimension: str) -> Iterator[int]:
     """Sizes to begin with: of a batch small ones, of a length those beyond special kernels."""
     yield from (2, 4, 8, 16) if dimension == "batch" else (64, 128, 256, 32, 16, 8, 4, 2)

@@ -14,6 +14,7 @@ from tabulate import tabulate
 from graphmem.as_text import format_bytes, format_share, format_tensor
 from graphmem.render.facts import category_name, origin
 from graphmem.render.framed import framed
+from graphmem.render.grid import screen_width, wrap
 
 _LETTERS = {
     "parameters": "P",
@@ -27,8 +28,19 @@ _LETTERS = {
     "buffers": "B",
     "allocator_slack": "A",
 }
+_HEADERS = {
+    "parameters": "params",
+    "gradients": "grads",
+    "optimizer_states": "optim",
+    "saved_for_backward": "saved",
+    "temporaries": "temp",
+    "workspaces": "works",
+    "allocator_slack": "slack",
+}
 _WIDTH = 48
 _MOST_TERMS = 4
+_MOST_COLUMNS = 4
+_LEAST_SHARE = 0.05
 
 Answer = Mapping[str, Any]
 """As ``largest.MaxBatch.to_dict`` gives it."""
@@ -36,7 +48,7 @@ Answer = Mapping[str, Any]
 
 def rendered(answer: dict[str, Any], kind: str) -> str:
     """The answer as ``table``, ``markdown`` or ``json``."""
-    return framed(answer, _headline(answer), kind, lambda style: _sections(answer, style))
+    return framed(answer, answer["subject"], kind, lambda style: _sections(answer, style))
 
 
 def as_text(answer: dict[str, Any]) -> str:
@@ -47,8 +59,8 @@ def as_text(answer: dict[str, Any]) -> str:
 def _headline(answer: Answer) -> str:
     name, where = answer["dimension"], _where(answer)
     if not answer["size"]:
-        return f"{answer['subject']}: no {name} fits {where}"
-    return f"{answer['subject']}: the largest {name} that fits {where} is {answer['size']}"
+        return f"No {name} fits {where}"
+    return f"The largest {name} that fits {where} is {answer['size']}"
 
 
 def _where(answer: Answer) -> str:
@@ -59,7 +71,8 @@ def _where(answer: Answer) -> str:
 
 
 def _sections(answer: Answer, style: str) -> Iterator[str]:
-    yield "\n".join(f"- {line}" for line in _facts(answer))
+    yield _headline(answer)
+    yield "\n".join(_list(answer, style))
     if answer["curve"]["points"]:
         yield _table(answer, style)
         plot = "\n".join(_plot(answer))
@@ -69,6 +82,14 @@ def _sections(answer: Answer, style: str) -> Iterator[str]:
 
 
 # -- sentences
+
+
+def _list(answer: Answer, style: str) -> Iterator[str]:
+    for line in _facts(answer):
+        if style == "github":
+            yield f"- {line}"
+        else:
+            yield from wrap(line, screen_width(), first="- ", later="  ")
 
 
 def _facts(answer: Answer) -> Iterator[str]:
@@ -140,17 +161,23 @@ def _terms(breakdown: Mapping[str, int]) -> list[str]:
 
 def _table(answer: Answer, style: str) -> str:
     points = answer["curve"]["points"]
-    shown = [name for name in _LETTERS if any(_is_large(point, name) for point in points)]
-    headers = [answer["dimension"], "allocated", "reserved", *map(category_name, shown)]
+    shown = _shown(points, len(_LETTERS) if style == "github" else _MOST_COLUMNS)
+    names = [_HEADERS.get(name, name) for name in shown]
+    headers = [answer["dimension"], "allocated", "reserved", *names]
     rows = [_row(point, shown) for point in points]
     align = ["right"] * len(headers)
     made: str = tabulate(rows, headers, tablefmt=style, colalign=align, disable_numparse=True)
     return made
 
 
-def _is_large(point: Answer, name: str) -> bool:
-    """Whether a category is a twentieth of a peak or more."""
-    return int(point["breakdown"][name]) * 20 >= int(point["allocated_bytes"])
+def _shown(points: Sequence[Answer], most: int) -> list[str]:
+    """The categories that are a twentieth of a peak or more; of too many the largest."""
+    parts = {
+        name: max(point["breakdown"][name] / max(point["allocated_bytes"], 1) for point in points)
+        for name in _LETTERS
+    }
+    largest = sorted((n for n in parts if parts[n] >= _LEAST_SHARE), key=lambda n: -parts[n])
+    return [name for name in _LETTERS if name in largest[:most]]
 
 
 def _row(point: Answer, shown: Sequence[str]) -> list[str]:
@@ -169,7 +196,8 @@ def _plot(answer: Answer) -> Iterator[str]:
         used.update(letters)
         yield f"{point['size']:>{label}} {letters[: _WIDTH + 1].ljust(_WIDTH)}|"
     names = [f"{letter} {category_name(name)}" for name, letter in _LETTERS.items()]
-    yield f"{'':{label}} {', '.join(name for name in names if name[0] in used)}"
+    legend = ", ".join(name for name in names if name[0] in used)
+    yield from wrap(legend, _WIDTH + label, first=" " * (label + 1), later=" " * (label + 1))
 
 
 def _letters(breakdown: Mapping[str, int], whole: int) -> str:
@@ -184,4 +212,5 @@ def _letters(breakdown: Mapping[str, int], whole: int) -> str:
 def _turns(answer: Answer) -> Iterator[str]:
     for turn in answer["curve"]["turns"]:
         before, to = category_name(turn["before"]), category_name(turn["to"])
-        yield f"from {answer['dimension']} {turn['size']} on {to} is the largest, before {before}"
+        text = f"from {answer['dimension']} {turn['size']} on {to} is the largest, before {before}"
+        yield from wrap(text, screen_width())
