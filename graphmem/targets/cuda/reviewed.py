@@ -82,13 +82,22 @@ FREE: Mapping[str, tuple[str, ...]] = {
 """Why nothing is allocated, and where that was read -> operators (of ``aten``)."""
 
 _FREE_NAMES = frozenset(f"aten::{name}" for names in FREE.values() for name in names)
+_COLLECTIVES = frozenset(
+    f"c10d::{name}"
+    for name in ("_allgather_base_", "_reduce_scatter_base_", "allreduce_", "broadcast_")
+)
+"""Those that work on the tensors that they are given, in torch/csrc/distributed/c10d/
+ProcessGroupNCCL.cpp; what NCCL has for itself is no part of PyTorch's allocator."""
+
+_FREE = _FREE_NAMES | _COLLECTIVES
+
 _REDUCING_LISTS = ("aten::_foreach_norm", "aten::_foreach_max", "aten::_foreach_powsum")
 
 
 def allocates_nothing(func: OpOverload) -> bool:
     """Whether an operator without a rule was looked at, and takes no scratch."""
     name = func._schema.name
-    if torch.Tag.pointwise in func.tags or func.is_view or name in _FREE_NAMES:
+    if torch.Tag.pointwise in func.tags or func.is_view or name in _FREE:
         return True
     if name.startswith("aten::_foreach_"):  # one pointwise kernel for many tensors
         return not name.startswith(_REDUCING_LISTS)
