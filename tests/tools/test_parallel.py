@@ -1,0 +1,34 @@
+"""tools/parallel.py: rows of the page, for a model that can be counted by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.parallel import parts_line, peaks_line, simulated
+
+MODEL = """
+import torch
+from torch import nn
+
+def wide():
+    layers = (nn.Linear(2048, 2048, bias=False) for _ in range(4))
+    return nn.Sequential(*layers), torch.ones(1, 2048)
+"""
+
+
+def test_rows_say_what_a_rank_holds(tmp_path: Path) -> None:
+    file = tmp_path / "wide.py"
+    file.write_text(MODEL)
+    reports = [
+        simulated(f"{file}:wide", batch=1, seq=None, target="cpu", zero=3, ranks=ranks)
+        for ranks in (1, 4)
+    ]
+
+    # Four matrices of 16 MiB are 64 MiB, 0.06 GiB; a quarter is 0.02, and its states are 0.03.
+    # One unit: all are gathered (0.06), and the gradients of all are there when they are reduced.
+    assert parts_line("x", reports[1]).startswith("| x | 0.02 |")
+    assert [r.breakdown["optimizer_states"] for r in reports] == [
+        2 * 4 * 2048 * 2048 * 4 + 4 * 4,
+        2 * 2048 * 2048 * 4 + 4 * 4,
+    ]
+    assert peaks_line("x", reports).count("|") == 4
