@@ -51,10 +51,10 @@ RUNS = (
         {"precision": "amp-bf16", "device": "A100-80GB"},
     ),
     Run(
-        "Llama-3-8B, batch 1 of 2,048 tokens, bf16, SGD, H100",
+        "Llama-3-8B, batch 4 of 2,048 tokens, bf16, SGD, H200",
         "hf:models/llama3_8b.json",
-        *(1, 2048, "model.layers.*", "aten.mm"),
-        {"precision": "bf16", "optimizer": "sgd", "device": "H100"},
+        *(4, 2048, "model.layers.*", "aten.mm"),
+        {"precision": "bf16", "optimizer": "sgd", "device": "H200"},
     ),
     Run(
         "ViT-L/16 (timm), batch 64, bf16 autocast, AdamW, A100-80GB",
@@ -115,7 +115,7 @@ def loaded(run: Run) -> LoadedSubject:
     dtype = model_dtype(make_options(**run.options))
     request = InputRequest(batch=run.batch, seq=run.seq, dtype=dtype, labels=True)
     subject = load_subject(run.subject, request)
-    config = getattr(subject.model, "config", None)
+    config: Any = getattr(subject.model, "config", None)
     if hasattr(config, "use_cache"):
         config.use_cache = False
     return subject
@@ -150,7 +150,8 @@ def row(name: str, numbers: tuple[int, int], first: tuple[int, int], report: Rep
 
 def saving(value: int, before: int) -> str:
     """A part in percent of what it is without checkpoints."""
-    return "" if value == before else f"{100 * (before - value) / before:.1f} %"
+    tenths = round(1000 * (before - value) / before)
+    return "" if value == before else f"{tenths / 10:.1f} %"
 
 
 def small_layers() -> nn.Module:

@@ -99,7 +99,9 @@ def verify_call(
     real = _copy(model).to(device="cpu", dtype=dtype)
     real_call: Call = replace(call, lambda leaf: real_input(leaf, dtype))
     if options.channels_last:
-        real, real_call = real.to(memory_format=torch.channels_last), replace(real_call, image)
+        moved: Any = real
+        real = moved.to(memory_format=torch.channels_last)
+        real_call = replace(real_call, image)
     real, options = _adapted(real, options, dtype)
     schedule = trace_model(real, real_call, options, loss, optimizer).schedule
     loop = Loop(real, *real_call, options, loss, optimizer)

@@ -51,19 +51,28 @@ def checkpointed_modules(model: nn.Module, options: Options) -> dict[str, nn.Mod
 
 @contextmanager
 def checkpointed(
-    model: nn.Module, modules: Mapping[str, nn.Module], options: Options
+    model: nn.Module,
+    modules: Mapping[str, nn.Module],
+    options: Options,
+    without_gradient: Callable[[str], None] = lambda path: None,
 ) -> Iterator[None]:
-    """Run every call of some modules of a model as a checkpoint."""
+    """Run every call of some modules of a model as a checkpoint.
+
+    Args:
+        without_gradient: is told of a module that a reentrant checkpoint leaves without one.
+    """
     if not modules:
         yield
         return
-    chosen = {id(module) for module in modules.values()}
+    chosen = {id(module): path for path, module in modules.items()}
     run = _checkpoint(options)
     original = nn.Module.__call__
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if id(module) not in chosen or not torch.is_grad_enabled():
             return original(module, *args, **kwargs)
+        if options.checkpoint_reentrant and _gets_no_gradient(args):
+            without_gradient(chosen[id(module)])
         return run(functools.partial(original, module), args, kwargs)
 
     nn.Module.__call__ = call  # type: ignore[method-assign]
@@ -77,7 +86,7 @@ def checkpointed(
 @contextmanager
 def _without_cache(model: nn.Module) -> Iterator[None]:
     """Models of transformers keep no keys and values inside."""
-    configs = [getattr(module, "config", None) for module in model.modules()]
+    configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     caching = {id(c): c for c in configs if getattr(c, "use_cache", False) is True}
     for config in caching.values():
         config.use_cache = False
@@ -110,18 +119,15 @@ def _checkpoint(options: Options) -> Run:
 
 
 def _reentrant(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A reentrant checkpoint.
-
-    torch warns where no input requires a gradient: the parameters inside then get none.
-    """
+    """A reentrant checkpoint; torch's warning of inputs without gradients is told otherwise."""
     bound = functools.partial(function, **kwargs)
     with warnings.catch_warnings():
-        warnings.filterwarnings("default", _WITHOUT_GRADIENTS, UserWarning)
+        warnings.filterwarnings("ignore", _WITHOUT_GRADIENTS, UserWarning)
         return torch_checkpoint.checkpoint(bound, *args, use_reentrant=True)
 
 
-def gets_no_gradient(args: Iterable[Any]) -> bool:
-    """Whether a reentrant checkpoint of these arguments leaves its parameters without one."""
+def _gets_no_gradient(args: Iterable[Any]) -> bool:
+    """Whether a reentrant checkpoint of these arguments gives its parameters none."""
     return not any(isinstance(arg, Tensor) and arg.requires_grad for arg in args)
 
 

@@ -8,11 +8,12 @@ In the place of ``model(..., labels=labels).loss`` of transformers runs
         total = total + checkpoint(of_chunk, h, y, use_reentrant=False)
     loss = total / (labels != -100).sum()
 
-with ``of_chunk(h, y) = cross_entropy(head(h).float(), y, reduction="sum")``: the same loss. A chunk's logits, their fp32 copy and their log-probabilities are let go
-after its forward and made again in its backward: the checkpoint takes the head's product once
-more, where Liger's fused kernel takes the gradient in forward instead. What it costs beside: the
-head's weight gets a gradient from each chunk, and the second and later ones are added to the
-first, so two of them are there at a time.
+with ``of_chunk(h, y) = cross_entropy(head(h).float(), y, reduction="sum")``: the same loss.
+A chunk's logits, their fp32 copy and their log-probabilities are let go after its forward and made
+again in its backward: the checkpoint takes the head's product once more, where Liger's fused
+kernel takes the gradient in forward instead. What it costs beside: the head's weight gets a
+gradient from each chunk, and the later ones are added to the first, so two of them are there at
+a time.
 
 Source of the loss: transformers/loss/loss_utils.py, ``ForCausalLMLoss``; of the scheme: torchtune's
 ``LinearCrossEntropyLoss`` (chunks of tokens, the head inside), with a checkpoint around each.

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from dataclasses import replace as replace_unknown
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,13 @@ _FIXED_MODE = Unknown(
     "the mode (train or eval) of an exported program",
     "dropout, batch norm",
     "the mode that it was exported in",
+)
+
+
+_WITHOUT_GRADIENT = Unknown(
+    "gradients of modules that a reentrant checkpoint calls without an input that requires one",
+    "",
+    "none, as in PyTorch",
 )
 
 
@@ -109,7 +117,7 @@ def trace_model(
         if graph:
             session.recorder.graph = GraphBuilder(session.recorder.ledger)
         loop = Loop(model, args, kwargs, options, loss, optimizer)
-        _tell_of_host(loop, session.recorder, options)
+        _told(loop, session.recorder, options)
         compiling = _compiling(model, session) if compiled else nullcontext()
         with (
             explained(),
@@ -158,8 +166,13 @@ def _given(leaf: Any, options: Options) -> torch.Tensor:
     return image(made) if options.channels_last else made
 
 
-def _tell_of_host(loop: Loop, recorder: Recorder, options: Options) -> None:
-    """Let what the loop offloads lie in the host's memory, which a CPU's run has anyway."""
+def _told(loop: Loop, recorder: Recorder, options: Options) -> None:
+    """Let the loop tell what it offloads to the host's memory, which a CPU's run has anyway."""
+
+    def without_gradient(path: str) -> None:
+        recorder.ledger.note(replace_unknown(_WITHOUT_GRADIENT, where=path))
+
+    loop.without_gradient = without_gradient
     loop.saved_on_host = lambda pinned: SavedOnHost(recorder, options.target, pinned=pinned)
     if options.target is Target.CUDA:
         loop.lies_on_host = partial(lies_on_host, recorder)

@@ -61,6 +61,8 @@ _PAGED = Unknown(
     "nothing",
 )
 
+_NOT_CALLED = Unknown("modules to checkpoint that are never called", "", "no effect")
+
 
 class Session:
     """One trace. Use ``active()`` as a context and run the steps inside.
@@ -274,7 +276,11 @@ class Session:
         missing = not_reviewed(self.recorder.operators, self.target)
         for unknown in (*self.context.unknown, *missing):
             ledger.note(unknown)
-        made = ledger.schedule(self.modules.table(), self.recorder.step, choices)
+        table = self.modules.table()
+        for module in table:
+            if module.path in self.checkpoints and not module.calls:
+                ledger.note(replace(_NOT_CALLED, where=module.path))
+        made = ledger.schedule(table, self.recorder.step, choices)
         return replace(made, checkpoints=self.checkpoints, flops=self.recorder.flops.of(made.steps))
 
     # -- optimizers

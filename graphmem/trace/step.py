@@ -38,7 +38,8 @@ class Loop:
     ``compiled`` is called in the model's place, if it is compiled, and ``wrapped``, if another
     module is around it. ``checkpoints`` are the modules that are checkpointed, by path;
     ``saved_on_host`` gives the hooks of ``save_on_cpu``, and ``lies_on_host`` is told of what
-    the optimizer has on the host.
+    the optimizer has on the host, ``without_gradient`` of modules that a reentrant
+    checkpoint gives no gradient.
     """
 
     model: nn.Module
@@ -56,6 +57,7 @@ class Loop:
     saved_on_host: Callable[[bool], AbstractContextManager[Any]] = real_hooks
     lies_on_host: Callable[[Tensor], None] = ignored
     checkpoints: Mapping[str, nn.Module] = field(default_factory=dict)
+    without_gradient: Callable[[str], None] = ignored
     in_optimizer: Callable[[], AbstractContextManager[Any]] = nullcontext
     _optimizer: Any = None
     _scaler: Any = None
@@ -68,7 +70,8 @@ class Loop:
         if self.options.channels_last:
             check_channels_last(self.model)
         self.checkpoints = checkpointed_modules(self.model, self.options)
-        with checkpointed(self.model, self.checkpoints, self.options):
+        told = self.without_gradient
+        with checkpointed(self.model, self.checkpoints, self.options, told):
             yield
 
     def prepare(self) -> None:

@@ -17,6 +17,10 @@ def mlp() -> nn.Module:
     )
 
 
+def mlp_block() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+
+
 class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -47,9 +51,7 @@ class Checkpointed(nn.Module):
     def __init__(self, reentrant: bool) -> None:
         super().__init__()
         self.reentrant = reentrant
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(4)
-        )
+        self.blocks = nn.ModuleList(mlp_block() for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.blocks:
