@@ -42,7 +42,10 @@ class MaxBatchCommand:
         group = parser.add_argument_group("search")
         add_budget(group)
         group.add_argument(
-            "--multiple-of", type=positive, default=1, metavar="N", help="only multiples of N (1)"
+            "--multiple-of",
+            type=positive,
+            metavar="N",
+            help="only multiples of N (1 of a batch, 64 of other sizes)",
         )
         add_output(parser, REPORT_KINDS)
 
