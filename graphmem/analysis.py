@@ -76,6 +76,8 @@ def analyze(
     fsdp_reshard: bool = True,
     fsdp_param_dtype: str | None = None,
     fsdp_reduce_dtype: str | None = None,
+    tp: bool = False,
+    tp_plan: str | Mapping[str, str] | None = None,
     timeline: bool = False,
 ) -> Report:
     """The peak memory of a model's training step or inference, before anything runs.
@@ -154,6 +156,9 @@ def analyze(
         fsdp_reshard: ``reshard_after_forward``; True is torch's default, all but the root.
         fsdp_param_dtype: of FSDP2's MixedPrecisionPolicy, such as ``"bfloat16"``.
         fsdp_reduce_dtype: as ``fsdp_param_dtype``, of gradients when they are reduced.
+        tp: spread by tensor parallelism, ``parallelize_module`` of torch.
+        tp_plan: patterns of modules and the style of each, ``"colwise"``, ``"rowwise"`` or
+            ``"sequence"``; by default the plan of a model of transformers.
         timeline: list every operation in ``report.timeline``.
 
     Returns:
@@ -205,6 +210,8 @@ def analyze(
         fsdp_reshard=fsdp_reshard,
         fsdp_param_dtype=fsdp_param_dtype,
         fsdp_reduce_dtype=fsdp_reduce_dtype,
+        tp=tp,
+        tp_plan=tp_plan,
     )
     call = as_call(inputs, kwargs)
     report, _ = traced_call(model, call, options, loss=loss, optimizer=optimizer, timeline=timeline)
@@ -380,6 +387,7 @@ def make_options(**values: Any) -> Options:
         values["quantize"] = str(Packing.of(values["quantize"]))
     for name in ("checkpoint", "checkpoint_save", "offload", "fsdp_units"):
         values[name] = techniques.as_text(values.get(name))
+    values["tp_plan"] = parallelism.plan_text(values.get("tp_plan"))
     options = Options(**values)
     techniques.check(options)
     parallelism.check(options)

@@ -56,6 +56,7 @@ class Wrapper(StrEnum):
     ZERO1 = "zero 1"
     ZERO2 = "zero 2"
     FSDP = "fsdp"
+    TENSORS = "tp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +122,14 @@ class Options:
     fsdp_reshard: bool = True
     fsdp_param_dtype: str | None = None
     fsdp_reduce_dtype: str | None = None
+    tp: bool = False
+    tp_plan: str | None = None
 
     @property
     def wrapper(self) -> Wrapper | None:
         """What spreads the model over several GPUs, if anything does."""
+        if self.tp:
+            return Wrapper.TENSORS
         if self.fsdp or self.zero == 3:
             return Wrapper.FSDP
         if self.zero in (1, 2):

@@ -29,6 +29,8 @@ DEFAULTS: Mapping[str, Any] = {
     "fsdp_reshard": True,
     "fsdp_param_dtype": None,
     "fsdp_reduce_dtype": None,
+    "tp": False,
+    "tp_plan": None,
 }
 """The options, and what they are where a training is on one GPU."""
 
@@ -40,6 +42,7 @@ _DETAILS = {
     "fsdp_reshard": (Wrapper.FSDP,),
     "fsdp_param_dtype": (Wrapper.FSDP,),
     "fsdp_reduce_dtype": (Wrapper.FSDP,),
+    "tp_plan": (Wrapper.TENSORS,),
 }
 
 
@@ -56,7 +59,9 @@ def check(options: Options) -> None:
         raise UsageError(f"zero: the stages are 0, 1, 2 and 3, not {zero}")
     asked = _asked(options)
     if ranks is not None and not asked:
-        raise UsageError(f"ranks {ranks}: how is the model spread over them? add zero, ddp or fsdp")
+        raise UsageError(
+            f"ranks {ranks}: how is the model spread over them? add zero, ddp, fsdp or tp"
+        )
     if asked and ranks is None:
         raise UsageError(f"{asked}: over how many GPUs? add ranks")
     _check_details(options)
@@ -67,6 +72,10 @@ def check(options: Options) -> None:
 def _asked(options: Options) -> str | None:
     """The option that says how the model is spread."""
     zero = options.zero
+    if options.tp and (options.ddp or options.fsdp or zero is not None):
+        raise UsageError("tp: only alone, not with data parallelism")
+    if options.tp:
+        return "tp"
     if options.ddp and options.fsdp:
         raise UsageError("ddp and fsdp: a model is spread over ranks in one way")
     if options.ddp and zero not in (None, 0, 1):
@@ -114,3 +123,10 @@ def _check_rest(options: Options, asked: str) -> None:
 def words(name: str) -> str:
     """An option's name in a sentence."""
     return name.replace("_", " ")
+
+
+def plan_text(given: str | Mapping[str, str] | None) -> str | None:
+    """A plan of tensor parallelism as one text."""
+    if given is None or isinstance(given, str):
+        return given
+    return ",".join(f"{pattern}={style}" for pattern, style in given.items())

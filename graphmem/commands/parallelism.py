@@ -52,6 +52,13 @@ def add_parallelism(parser: argparse.ArgumentParser) -> None:
             metavar="DTYPE",
             help=f"{name}_dtype of its MixedPrecisionPolicy: {', '.join(DTYPES)}",
         )
+    group.add_argument("--tp", action="store_true", help="tensor parallelism")
+    group.add_argument(
+        "--tp-plan",
+        metavar="PLAN",
+        help='its plan, such as "layers.*.up=colwise,layers.*.down=rowwise"; by default that of '
+        "the model, if it is one of transformers",
+    )
 
 
 def parallelism_of(arguments: argparse.Namespace) -> dict[str, Any]:

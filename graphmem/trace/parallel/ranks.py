@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from graphmem.options import Options, Target, Wrapper
 from graphmem.schedule import Unknown
 from graphmem.trace.optimizers import OptimizerChoice, make_optimizer
-from graphmem.trace.parallel import Alone, flat, redundancy, replicated, sharded
+from graphmem.trace.parallel import Alone, flat, redundancy, replicated, sharded, tensors
 from graphmem.trace.parallel.group import fake_ranks
 from graphmem.trace.parallel.stage2 import Claim, Stage2
 from graphmem.trace.parallel.units import units_of
@@ -29,6 +29,7 @@ class Ranks(Alone):
     ) -> None:
         self._model, self._options = model, options
         self._mesh, self._stack = mesh, stack
+        self._plan = tensors.plan_of(model, options.tp_plan) if self._is(Wrapper.TENSORS) else {}
         self._really = False
         self._flat: flat.Flat | None = None
         self._claim: Claim = lambda tensor, category: None
@@ -50,6 +51,8 @@ class Ranks(Alone):
             named = sharded.gathered_named(session.recorder, session.modules)
             self._stack.enter_context(named)
 
+        if self._is(Wrapper.TENSORS):
+            tensors.divide_hollow(self._model, self._plan, self._mesh)
         if self._is(Wrapper.ZERO2):
             self._claim = session.recorder.claim
             self._flatten(flat.hollow_whole)
@@ -58,6 +61,8 @@ class Ranks(Alone):
         """Shard the model's parameters as they are, for a run."""
         self._really = True
         self._shard()
+        if self._is(Wrapper.TENSORS):
+            tensors.divide(self._model, self._plan, self._mesh)
         if self._is(Wrapper.ZERO2):
             self._flatten(flat.real_whole)
 
