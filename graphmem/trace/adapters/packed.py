@@ -8,9 +8,9 @@ Of a weight of N x K elements:
 2. 8 bits: N K bytes, and an fp32 scale for each row.
 
 Forward of 4 bits makes the whole weight in the input's dtype, multiplies, and lets it go;
-with ``double`` it makes the fp32 maxima twice before. Backward makes the weight again, in the
-dtype that it had before it was packed, and casts it where the gradient has another. Nothing
-is saved: the base weight is frozen, so the input is not needed.
+with ``double`` it makes the fp32 maxima before, twice, and holds them so long. Backward makes
+the weight again, in the dtype that it had before it was packed, and casts it where the
+gradient has another. Nothing is saved: the base weight is frozen, so the input is not needed.
 
 Forward of 8 bits casts the input to fp16, makes its int8 form and an int32 product, and casts
 that to fp16 and to the input's dtype. The input is kept for backward (as an attribute, not
@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from graphmem.trace.adapters.marks import table
 
-BLOCK, NESTED = 64, 256
+BLOCK, NESTED, NESTED_LEVELS = 64, 256, 256
 OUTLIERS = 6.0
 """transformers' ``llm_int8_threshold``."""
 _FUSED_ROWS = 4
@@ -45,11 +45,15 @@ _FUSED_ROWS = 4
 class Packed4bit(nn.Linear):
     """A linear layer of 4-bit weights."""
 
-    def __init__(self, linear: nn.Linear, *, double: bool, dtype: torch.dtype | None) -> None:
+    def __init__(
+        self, linear: nn.Linear, levels: nn.Parameter | None, *, dtype: torch.dtype | None
+    ) -> None:
+        """Pack a layer's weight; ``levels`` are given where the maxima are packed too."""
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.nested = double
-        self.unpacked = dtype or linear.weight.dtype
+        self.nested = double = levels is not None
+        self.levels = levels  # shared by all layers
+        self.dtype = dtype or linear.weight.dtype
         count = linear.weight.numel()
         blocks = -(-count // BLOCK)
         self.weight = table(_new(-(-count // 2), 1, dtype=torch.uint8), stands_for=count)
@@ -66,17 +70,16 @@ class Packed4bit(nn.Linear):
         made: Tensor = _MatMul4bit.apply(x, self, bias)  # type: ignore[no-untyped-call]
         return made
 
-    def unpack(self, like: Tensor, dtype: torch.dtype, *, twice: bool) -> Tensor:
-        """The whole weight, N x K.
+    def maxima(self, like: Tensor) -> tuple[Tensor, ...]:
+        """The blocks' maxima in fp32, the last of these tensors; packed ones are made."""
+        if not self.nested:
+            return (self.absmax,)
+        made = like.new_empty(self.absmax.shape, dtype=torch.float32)
+        return made, made + self.offset
 
-        Args:
-            twice: the fp32 maxima are made out of place and then shifted out of place.
-        """
-        maxima: Tensor = self.absmax
-        if self.nested:
-            maxima = like.new_empty(self.absmax.shape, dtype=torch.float32)
-            maxima = maxima + self.offset if twice else maxima.add_(self.offset)
-        made = like.new_empty((self.out_features, self.in_features), dtype=dtype)
+    def unpacked(self, maxima: Tensor, dtype: torch.dtype) -> Tensor:
+        """The whole weight, N x K."""
+        made = maxima.new_empty((self.out_features, self.in_features), dtype=dtype)
         return made.mul_(maxima.view(-1)[0])
 
 
@@ -86,8 +89,8 @@ class _MatMul4bit(torch.autograd.Function):
         ctx.layer, ctx.bias = layer, None if bias is None else bias.dtype
         if x.numel() // x.shape[-1] <= _FUSED_ROWS:
             return x.new_empty((*x.shape[:-1], layer.out_features))
-        weight = layer.unpack(x, x.dtype, twice=True)
-        return nn.functional.linear(x, weight, bias)
+        maxima = layer.maxima(x)  # both are held until the product is made
+        return nn.functional.linear(x, layer.unpacked(maxima[-1], x.dtype), bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -98,8 +101,16 @@ class _MatMul4bit(torch.autograd.Function):
             of_bias = gradient.reshape(-1, gradient.shape[-1]).sum(0, dtype=ctx.bias)
         if not ctx.needs_input_grad[0]:
             return None, None, of_bias
-        weight = layer.unpack(gradient, layer.unpacked, twice=False).to(gradient.dtype)
-        return torch.matmul(gradient, weight), None, of_bias
+        weight = _dequantized(layer, gradient)
+        return torch.matmul(gradient, weight.to(gradient.dtype)), None, of_bias
+
+
+def _dequantized(layer: Packed4bit, like: Tensor) -> Tensor:
+    """The weight in its own dtype; fp32 maxima are shifted in place and let go."""
+    if not layer.nested:
+        return layer.unpacked(layer.absmax, layer.dtype)
+    maxima = like.new_empty(layer.absmax.shape, dtype=torch.float32)
+    return layer.unpacked(maxima.add_(layer.offset), layer.dtype)
 
 
 class Packed8bit(nn.Linear):
@@ -125,14 +136,10 @@ class _MatMul8bit(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, layer: Packed8bit, bias: Tensor | None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         ctx.layer, ctx.shape, ctx.bias = layer, x.shape, None if bias is None else bias.dtype
-        half = rows.to(torch.float16)
-        scales = half.new_empty(half.shape[0], dtype=torch.float32)
-        codes = half.new_empty(half.shape, dtype=torch.int8)
-        outliers = half.abs() >= OUTLIERS
-        del half, outliers
+        codes, _scales = _quantized(rows.to(torch.float16))  # held to the end
         product = codes.new_empty((rows.shape[0], layer.out_features), dtype=torch.int32)
         made = product.new_empty(product.shape, dtype=torch.float16)
-        made.mul_(scales.view(-1, 1))
+        made.zero_()  # of the product and both scales, by one kernel
         if bias is not None:
             made.add_(bias)
         ctx.kept = rows if ctx.needs_input_grad[0] else None
@@ -151,6 +158,19 @@ class _MatMul8bit(torch.autograd.Function):
         dtype = ctx.kept.dtype
         weight = layer.weight.to(dtype, copy=True).mul_(layer.scale.unsqueeze(1).mul(1 / 127))
         return torch.matmul(rows.to(dtype), weight).view(ctx.shape), None, of_bias
+
+
+def _quantized(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The int8 form of fp16 rows and its fp32 scales; where outliers are is asked for."""
+    scales = rows.new_empty(rows.shape[0], dtype=torch.float32)
+    codes = rows.new_empty(rows.shape, dtype=torch.int8)
+    _outliers = rows.abs() >= OUTLIERS
+    return codes, scales
+
+
+def nested_levels() -> nn.Parameter:
+    """The table of 256 values that all packed tables of maxima share."""
+    return table(_new(NESTED_LEVELS))
 
 
 def _new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -17,7 +17,7 @@ from torch import nn
 
 from graphmem.errors import UsageError
 from graphmem.options import choice
-from graphmem.trace.adapters.packed import Packed4bit, Packed8bit
+from graphmem.trace.adapters.packed import Packed4bit, Packed8bit, nested_levels
 
 
 @unique
@@ -58,11 +58,12 @@ def pack(model: nn.Module, packing: Packing, dtype: torch.dtype | None) -> None:
     ]
     if not linear:
         raise UsageError("quantize: the model has no nn.Linear whose weights could be packed")
+    levels = nested_levels() if packing.endswith("double") else None
     for parent, name, module in linear:
         made = (
             Packed8bit(module)
             if packing is Packing.INT8
-            else Packed4bit(module, double=packing.endswith("double"), dtype=dtype)
+            else Packed4bit(module, levels, dtype=dtype)
         )
         made.train(module.training)
         setattr(parent, name, made)
