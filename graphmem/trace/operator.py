@@ -10,13 +10,16 @@ from torch._ops import OpOverload
 
 # Operators whose schema promises a fresh result, although their kernels return a view:
 # aten/src/ATen/native/native_functions.yaml marks them so that autograd does not track
-# the view (matmul's _unsafe_view), and TensorShape.cpp implements them by views.
+# the view (matmul's _unsafe_view), and TensorShape.cpp implements them by views. Those of
+# _c10d_functional give their argument back: torch/csrc/distributed/c10d/Functional.cpp.
 _SECRET_VIEWS = frozenset(
     {
         "aten::_unsafe_view",
         "aten::unsafe_split",
         "aten::unsafe_split_with_sizes",
         "aten::unsafe_chunk",
+        "_c10d_functional::wait_tensor",
+        "_c10d_functional::_wrap_tensor_autograd",
     }
 )
 

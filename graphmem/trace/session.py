@@ -359,14 +359,19 @@ def _foreach_by_default(group: dict[str, Any]) -> bool:
 
     Source: torch/optim/optimizer.py, ``_default_to_fused_or_foreach`` (2.13): foreach where
     neither foreach, fused nor differentiable is set and all parameters are native CUDA
-    tensors.
+    tensors. DTensors, FSDP2's shards among them, are not: each is stepped by itself.
     """
     return (
         "foreach" in group
         and group["foreach"] is None
         and not group.get("fused")
         and not group.get("differentiable")
+        and all(type(p) in _FOREACH for p in group["params"] if p.grad is not None)
     )
+
+
+_FOREACH = (torch.Tensor, nn.Parameter)
+"""``_foreach_supported_types`` there."""
 
 
 @contextmanager

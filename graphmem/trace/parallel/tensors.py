@@ -33,6 +33,7 @@ STYLES: Mapping[str, Callable[[], ParallelStyle]] = {
     "colwise": ColwiseParallel,
     "rowwise": RowwiseParallel,
     "sequence": SequenceParallel,
+    "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
     "colwise_gather_output": lambda: ColwiseParallel(output_layouts=Replicate()),
 }
 """Names of torch's styles: those of transformers' own plans, as far as torch has them."""
