@@ -205,6 +205,12 @@ class Loop:
                 f"the loss must be a tensor of one element, not {_described(value)}; "
                 "give loss= a callable of the model's output"
             )
+        if not value.requires_grad and self.options.checkpoint_reentrant:
+            raise UsageError(
+                "the loss does not depend on any parameter that requires a gradient: a reentrant "
+                "checkpoint gives none where none of its inputs requires one; leave out "
+                "checkpoint reentrant"
+            )
         if not value.requires_grad:
             raise UsageError(
                 "the loss does not depend on any parameter that requires a gradient; "
