@@ -22,15 +22,14 @@ _SHOWN = ("parameters", "gradients", "optimizer_states", "saved_for_backward", "
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A model, and how each rank is run; ``mixed`` is FSDP's policy for it."""
+    """A model, how each rank is run, and other ways to spread it beside those of all."""
 
     title: str
     subject: str
     batch: int
     seq: int
     run: Mapping[str, Any]
-    half: Mapping[str, Any]
-    mixed: Mapping[str, Any]
+    others: Mapping[str, Mapping[str, Any]]
 
 
 TRAININGS = (
@@ -40,33 +39,40 @@ TRAININGS = (
         batch=8,
         seq=1024,
         run={"precision": "fp32"},
-        half={"precision": "fp32"},
-        mixed={"precision": "fp32"},
+        others={},
     ),
     Training(
-        title="Llama-3-8B, 1 x 2,048 tokens a rank, fp32 parameters, bf16 products",
+        title="Llama-3-8B, 1 x 2,048 tokens a rank, bf16",
         subject="hf:models/llama3_8b.json",
         batch=1,
         seq=2048,
-        run={"precision": "amp-bf16"},
-        half={"precision": "bf16"},
-        mixed={
-            "precision": "fp32",
-            "fsdp_param_dtype": "bfloat16",
-            "fsdp_reduce_dtype": "float32",
+        run={"precision": "bf16"},
+        others={
+            "`--zero 3`, fp32 parameters, `--fsdp-param-dtype bfloat16`": {
+                "precision": "fp32",
+                "zero": 3,
+                "fsdp_param_dtype": "bfloat16",
+                "fsdp_reduce_dtype": "float32",
+            },
+            "`--tp`, the model's own plan": {"precision": "bf16", "tp": True},
         },
     ),
 )
 
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "`--zero 0`, DistributedDataParallel": {"zero": 0},
+    "`--zero 0 --bucket-view`": {"zero": 0, "bucket_view": True},
+    "`--zero 1 --bucket-view`": {"zero": 1, "bucket_view": True},
+    "`--zero 2`": {"zero": 2},
+    "`--zero 3`, FSDP2": {"zero": 3},
+    "`--zero 3 --no-fsdp-reshard`": {"zero": 3, "fsdp_reshard": False},
+}
+
 
 def ways(training: Training) -> Iterator[tuple[str, dict[str, Any]]]:
     """What spreads the training over ranks: its name and options."""
-    yield "`--zero 0`, DistributedDataParallel", {**training.run, "zero": 0}
-    yield "`--zero 0 --bucket-view`", {**training.run, "zero": 0, "bucket_view": True}
-    yield "`--zero 1 --bucket-view`", {**training.run, "zero": 1, "bucket_view": True}
-    yield "`--zero 2`", {**training.half, "zero": 2}
-    yield "`--zero 3`, FSDP2", {**training.mixed, "zero": 3}
-    yield "`--zero 3 --no-fsdp-reshard`", {**training.mixed, "zero": 3, "fsdp_reshard": False}
+    yield from ((name, {**training.run, **options}) for name, options in WAYS.items())
+    yield from ((name, dict(options)) for name, options in training.others.items())
 
 
 def simulated(subject: str, batch: int, seq: int | None, **options: Any) -> Report:
@@ -126,7 +132,8 @@ _TAIL = """\
 ## What is run
 
 - **`--zero 0`, `--ddp`**: torch's DistributedDataParallel, which makes its own buckets: as large
-  as all gradients, unless `--bucket-view` makes the gradients views of them.
+  as all gradients, unless `--bucket-view` makes the gradients views of them. The buckets stay
+  from step to step, and count as gradients.
 - **`--zero 1`**: DistributedDataParallel with torch's ZeroRedundancyOptimizer, which gives each
   tensor to one rank. So the states do not go below those of the largest tensor, an embedding.
 - **`--zero 2`**: the loop of DeepSpeed's stage 2 with its default settings (see
@@ -138,6 +145,10 @@ _TAIL = """\
   collectives, are temporaries. The root stays gathered from forward to backward;
   `--no-fsdp-reshard` keeps all units so. `--fsdp-param-dtype` and `--fsdp-reduce-dtype` are
   those of its MixedPrecisionPolicy.
+
+- **`--tp`**: torch's `parallelize_module` with the styles of `--tp-plan`, by default those of a
+  transformers model's own plan. Ranks are the GPUs that share each product; what no module of the
+  plan divides is whole on all of them.
 
 All of them run in the trace under torch's "fake" process group, on tensors without memory;
 `graphmem verify --target cpu` runs the same under the same group for real. The tests compare the
