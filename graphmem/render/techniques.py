@@ -16,9 +16,12 @@ def checkpoints(report: Report, mark: Mark) -> Iterator[tuple[str, str]]:
     if found is None:
         return
     count = len(found.modules)
-    share = f"{100 * found.recomputed_flops / found.flops:.1f} %" if found.flops else "none"
     modules = f"{count} module{'s' if count != 1 else ''}"
-    yield "Recompute", f"{modules}; {share} of the step's FLOPs are recomputation"
+    again = "none of the step's FLOPs is recomputed"
+    if found.recomputed_flops:
+        share = 100 * found.recomputed_flops / found.flops
+        again = f"{share:.1f} % of the step's FLOPs are recomputation"
+    yield "Recompute", f"{modules}; {again}"
     if found.remade_bytes:
         remade, at_once, kept = map(
             format_bytes, (found.remade_bytes, found.at_once_bytes, found.kept_bytes)
