@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from graphmem.options import Options
+from graphmem.trace.adapters import of_user
 from graphmem.trace.adapters.copied import copied
 from graphmem.trace.adapters.lora import LoraSettings, with_lora
 from graphmem.trace.adapters.packing import Packing, pack
@@ -31,9 +32,12 @@ def adapted(
     Raises:
         UsageError: in one line, if the model can't be changed so.
     """
-    if options.lora is None and options.quantize is None:
+    has_packed = of_user.has_packed(model)
+    if options.lora is None and options.quantize is None and not has_packed:
         return model, options
     changed = copied(model)
+    if has_packed:
+        of_user.exchange(changed)
     if options.quantize is not None:
         pack(changed, Packing.of(options.quantize), dtype)
     if options.lora is not None:

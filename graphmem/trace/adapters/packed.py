@@ -54,7 +54,7 @@ class Packed4bit(nn.Linear):
         self.nested = double = levels is not None
         self.levels = levels  # shared by all layers
         self.dtype = dtype or linear.weight.dtype
-        count = linear.weight.numel()
+        count = linear.in_features * linear.out_features
         blocks = -(-count // BLOCK)
         self.weight = table(_new(-(-count // 2), 1, dtype=torch.uint8), stands_for=count)
         self.code = table(_new(16))
@@ -119,9 +119,10 @@ class Packed8bit(nn.Linear):
     def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        shape = linear.weight.shape
-        self.weight = table(_new(*shape, dtype=torch.int8), stands_for=linear.weight.numel())
-        self.scale = table(_new(shape[0]))
+        shape = (self.out_features, self.in_features)
+        count = self.out_features * self.in_features
+        self.weight = table(_new(*shape, dtype=torch.int8), stands_for=count)
+        self.scale = table(_new(self.out_features))
         self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:

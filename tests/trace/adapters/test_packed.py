@@ -150,3 +150,40 @@ def test_bitsandbytes_stores_the_same_tensors(packing: str) -> None:
     if double:
         tables += [state.offset, state.state2.absmax, state.state2.code]
     assert sum(t.numel() * t.element_size() for t in tables) == TABLES[packing]
+
+
+@pytest.mark.parametrize("packing", ["nf4", "nf4-double", "int8"])
+def test_layers_of_bitsandbytes_itself_are_taken_as_on_a_gpu(packing: str) -> None:
+    nn_of = pytest.importorskip("bitsandbytes").nn
+    model = Net().to(torch.bfloat16)
+    if packing == "int8":
+        layer: Any = nn_of.Linear8bitLt(K, N, bias=False, has_fp16_weights=False, threshold=6.0)
+        layer.weight = layer.weight._quantize("cpu")
+    else:
+        double = packing.endswith("double")
+        layer = nn_of.Linear4bit(K, N, bias=False, compress_statistics=double, quant_type="nf4")
+        layer = layer.to(torch.bfloat16)
+        layer.weight._quantize("cpu")
+    model.base[0] = layer
+    options: dict[str, Any] = {"target": "cpu", "optimizer": "sgd"}
+    theirs = graphmem.analyze(model, graphmem.spec(f"{ROWS}:int64"), **options)
+    ours = _report(quantize=packing)
+    assert theirs.peak == ours.peak
+    assert theirs.breakdown == ours.breakdown
+    assert model.base[0] is layer
+
+
+def test_a_model_of_peft_and_bitsandbytes_is_the_same_as_both_options() -> None:
+    nn_of, peft = pytest.importorskip("bitsandbytes").nn, pytest.importorskip("peft")
+    model = Net().to(torch.bfloat16)
+    layer = nn_of.Linear4bit(K, N, bias=False, compress_statistics=False, quant_type="nf4")
+    layer = layer.to(torch.bfloat16)
+    layer.weight._quantize("cpu")
+    model.base[0] = layer
+    vars(model)["is_loaded_in_4bit"] = True  # as transformers says, and peft asks
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["base.0"]))
+    spec = graphmem.spec(f"{ROWS}:int64")
+    theirs = graphmem.analyze(adapted, spec, target="cpu", optimizer="sgd")
+    ours = _report(quantize="nf4", lora={"r": 4, "targets": "base.0"})
+    assert theirs.peak.allocated_bytes == ours.peak.allocated_bytes
+    assert theirs.steps == ours.steps
