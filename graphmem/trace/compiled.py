@@ -151,7 +151,7 @@ class _Runner(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         """One operator, at the place of the code that it came from."""
         generated = n.op == "call_function" and is_fusible(n)
-        with self._recorder.at(place_of(n), generated=generated, fused=n in self._fused):
+        with self._recorder.moments.at(place_of(n), generated=generated, fused=n in self._fused):
             return super().run_node(n)
 
 

@@ -72,7 +72,7 @@ def _ruled(recorder: Recorder, name: str, rule: UserRule) -> Callable[..., Any]:
             made = rule.results(*meta_args, **meta_kwargs)
             scratch = 0 if rule.scratch is None else int(rule.scratch(*meta_args, **meta_kwargs))
             result = map_tensors(made, lambda t: twins[id(t)] if id(t) in twins else hollow_like(t))
-        recorder.foreign(name, (args, kwargs), result, scratch)
+        recorder.books.foreign(name, (args, kwargs), result, scratch)
         return result
 
     return run
@@ -91,6 +91,6 @@ def _launched(recorder: Recorder, *, tuned: bool) -> Callable[..., None]:
         if tuned:
             recorder.ledger.note(_TUNED)
         name = getattr(kernel, "__name__", None) or kernel.base_fn.__name__
-        recorder.foreign(f"triton.{name}", (args, kwargs), None, 0, writes=True)
+        recorder.books.foreign(f"triton.{name}", (args, kwargs), None, 0, writes=True)
 
     return run

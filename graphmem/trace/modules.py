@@ -128,7 +128,7 @@ class ModuleCalls:
         nbytes = sum(t.numel() * t.element_size() for t in tensors)
         row.output_bytes = max(row.output_bytes, nbytes)
         if outermost and torch._C._current_graph_task_id() == -1:
-            self._recorder.claim(tensors, Category.OUTPUTS)
+            self._recorder.books.claim(tensors, Category.OUTPUTS)
 
 
 def _mark(error: Exception, path: str, module: nn.Module) -> None:

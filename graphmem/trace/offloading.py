@@ -49,7 +49,7 @@ class SavedOnHost(graph.saved_tensors_hooks):
         stack = self._recorder.places.stack
         with torch.no_grad():
             packed = self._packed(tensor)
-        self._recorder.saved(packed, stack[-1] if stack else TOP_LEVEL)
+        self._recorder.books.saved(packed, stack[-1] if stack else TOP_LEVEL)
         return packed
 
     def _packed(self, tensor: Tensor) -> Tensor:

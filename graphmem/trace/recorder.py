@@ -7,20 +7,16 @@ notes what is read and written, by whom, when and where.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch._ops import OpOverload
-from torch.autograd import _make_grads
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmem.options import Target
-from graphmem.schedule import TOP_LEVEL, Category, Phase, Scratch, Unknown
+from graphmem.schedule import TOP_LEVEL, Category, Scratch, Unknown
 from graphmem.targets import (
     Bytes,
     Context,
@@ -36,36 +32,21 @@ from graphmem.targets import Call as ScratchCall
 from graphmem.trace import bounded, engine, known, optimizer_values, packed, sparse
 from graphmem.trace.answers import Answers, accumulates
 from graphmem.trace.assumptions import Assuming, Assumptions
+from graphmem.trace.books import Books
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.flops import Flops
 from graphmem.trace.foreign import Overwritten
 from graphmem.trace.graph import GraphBuilder
-from graphmem.trace.ledger import Call, Entry, Ledger
-from graphmem.trace.operator import Dispatched, Operator, describe
-from graphmem.trace.place import Place, Places
+from graphmem.trace.knowledge import all_on_host, forget, is_shaped_like, resting, spoil
+from graphmem.trace.ledger import Entry
+from graphmem.trace.moments import Moment, Moments
+from graphmem.trace.operator import Dispatched, describe
 
 _VIEWS = torch._C.DispatchKey.ADInplaceOrView
 _AUTOCAST = (torch._C.DispatchKey.AutocastCPU, torch._C.DispatchKey.AutocastCUDA)
 
 
 _CUSPARSE = Unknown("the buffers of cuSPARSE", "products of sparse matrices", "nothing")
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Where in a run an operator comes.
-
-    ``node`` is the autograd node that runs, ``number`` its sequence number; ``forward``
-    says that the operator computes a forward, if only again in a checkpoint, which then is of
-    the module that ``recomputes`` names.
-    """
-
-    place: Place
-    phase: Phase
-    node: torch.autograd.graph.Node | None
-    number: int | None
-    forward: bool
-    recomputes: str | None = None
 
 
 class Recorder(TorchDispatchMode):
@@ -93,19 +74,17 @@ class Recorder(TorchDispatchMode):
         self._evidence = evidence
         self._overrides = overrides(target)
         self._threads: set[str] = set()
-        self.ledger = Ledger()
-        self.places = Places()
+        self.moments = Moments()
+        self.places = self.moments.places
+        self.books = Books(self.moments)
+        self.ledger = self.books.ledger
         self.overwritten = Overwritten()
         self.graph: GraphBuilder | None = None
         self.flops = Flops()
-        self.step = 1
-        self.optimizing = False
         self.autocast_on = False
         self.compiles = False  # what runs now is to be compiled
         self.is_cast: Callable[[str], bool] = lambda operator: False
         self._paused = 0
-        self._place: Place | None = None
-        self._generated = self._fused = False
         self._calibrating = False
         self._additions = engine.Additions()
         self._own = result_rules(target)
@@ -132,30 +111,6 @@ class Recorder(TorchDispatchMode):
         finally:
             self._paused -= 1
 
-    @contextmanager
-    def at(self, place: Place, *, generated: bool, fused: bool) -> Iterator[None]:
-        """Operators inside are those of a compiled graph's node, which came from ``place``.
-
-        Args:
-            generated: as in ``Storage``, of the results.
-            fused: as in ``Storage``, of the results.
-        """
-        before = self._place, self._generated, self._fused
-        self._place, self._generated, self._fused = place, generated, fused
-        try:
-            yield
-        finally:
-            self._place, self._generated, self._fused = before
-
-    @contextmanager
-    def in_optimizer(self) -> Iterator[None]:
-        """Operators inside are the optimizer's."""
-        before, self.optimizing = self.optimizing, True
-        try:
-            yield
-        finally:
-            self.optimizing = before
-
     def calibrate(self) -> None:
         """Learn what in-place additions look like; call it once, when active."""
         self._calibrating = True
@@ -164,35 +119,10 @@ class Recorder(TorchDispatchMode):
         finally:
             self._calibrating = False
 
-    # -- what the rest of the trace tells the recorder
-
-    def adopt(self, tensor: Tensor, category: Category, module: str, name: str | None) -> Entry:
-        """Enter what stands in memory before the first operation."""
-        entry = self.ledger.find(tensor)
-        if entry is None:
-            entry = self.ledger.enter(
-                tensor, born=-1, op=None, module=module, source=None, name=name
-            )
-            entry.known = known.is_real(tensor) and known.is_small(tensor)
-        entry.claim(category)
-        return entry
-
     @property
     def operators(self) -> tuple[OpOverload, ...]:
         """Every operator that ran, once."""
         return tuple(self._rules)
-
-    def claim(self, value: object, category: Category) -> None:
-        """Give every tensor in a nested value a category."""
-        for entry in self.ledger.entries_of(value):
-            entry.claim(category)
-
-    def saved(self, tensor: Tensor, module: str) -> None:
-        """Note that autograd saves a tensor on behalf of a module."""
-        for entry in self.ledger.entries_of(tensor):
-            entry.claim(Category.SAVED_FOR_BACKWARD)
-            if entry.saved_by is None:
-                entry.saved_by = module
 
     # -- dispatch
 
@@ -247,8 +177,8 @@ class Recorder(TorchDispatchMode):
             self.autocast_on = before
 
     def _record(self, call: Dispatched) -> Any:
-        moment = self._moment(call.operator)
-        inputs = self._inputs(call)
+        moment = self.moments.now(call.operator.name)
+        inputs = self.books.entries(call.arguments)
         sums = call.func is engine.ADD and self._additions.is_engine_sum(
             call.args, moment.node, inputs
         )
@@ -259,16 +189,16 @@ class Recorder(TorchDispatchMode):
         elif scattered is not None:
             call = call.as_call_of(scattered)
         if call.operator.fills:
-            self._forget(call.args[0])
+            forget(call.args[0], list(self.ledger.entries_of(call.args[0])))
         self._keep_foreign(call)
         replaced = _written_storages(call)
-        deciding = [] if _is_shaped_like(call) else inputs
+        deciding = [] if is_shaped_like(call) else inputs
         result = self._answers.give(call, deciding, moment.place)
         if bias or (scattered is not None and torch.is_grad_enabled()):
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
-        self.flops.count(self.step, call, result, again=moment.recomputes is not None)
+        self.flops.count(self.moments.step, call, result, again=moment.recomputes is not None)
         begun = len(self.ledger.calls)
-        on_host = _all_on_host(inputs)
+        on_host = all_on_host(inputs)
         for part, scratch in turns(() if on_host else self._scratch(call, result), result):
             self._enter_call(call, inputs, part, moment, scratch)
         del replaced  # ``set_`` and ``resize_`` let their old storages go after the call
@@ -281,22 +211,16 @@ class Recorder(TorchDispatchMode):
     ) -> None:
         """Enter an operator's results, or those that it makes in one turn, and the operation."""
         allocated = self._enter_results(call, inputs, result, moment)
-        allocated += () if _all_on_host(inputs) else self._workspace(call, moment)
+        allocated += () if all_on_host(inputs) else self._workspace(call, moment)
         written = self._entries_at(call, call.operator.written)
         changed = optimizer_values.changed(call.func, call.operator.written)
         same = changed == call.operator.written
-        _spoil(written if same else self._entries_at(call, changed), inputs, moment)
-        self._call(call.operator.name, moment, inputs, written, allocated, scratch)
+        spoil(written if same else self._entries_at(call, changed), inputs, moment)
+        self.books.add(call.operator.name, moment, inputs, written, allocated, scratch)
 
     def _entries_at(self, call: Dispatched, positions: tuple[int, ...]) -> list[Entry]:
         """The entries of the arguments at some positions."""
         return [entry for i in positions for entry in self.ledger.entries_of(call.argument(i))]
-
-    def _forget(self, tensor: Tensor) -> None:
-        """Before the whole of a tensor is filled: that its values are unknown says nothing more."""
-        for entry in self.ledger.entries_of(tensor):
-            if not entry.foreign and _may_be_known(tensor):
-                entry.known, entry.rests_on = True, None
 
     def _keep_foreign(self, call: Dispatched) -> None:
         """Before an operator writes on the user's own memory, keep what is there."""
@@ -305,22 +229,6 @@ class Recorder(TorchDispatchMode):
                 entry = self.ledger.find(part)
                 if entry is not None and entry.foreign and entry.known:
                     self.overwritten.keep(entry.id, part)
-
-    def _moment(self, operator: Operator) -> Moment:
-        """Where in the run the operator comes."""
-        optimizing = self.optimizing and not self.places.stack  # LBFGS runs the model
-        if optimizing or torch._C._current_graph_task_id() == -1:
-            place = self._place or self.places.forward()
-            if operator.name == "aten.ones_like" and _called_by(_make_grads):
-                return Moment(place, Phase.BACKWARD, None, None, forward=False)
-            phase = Phase.OPTIMIZER if optimizing else Phase.FORWARD
-            return Moment(place, phase, None, None, forward=True)
-        node = torch._C._current_autograd_node()
-        number = None if node is None else node._sequence_nr()
-        stack = self.places.stack
-        recomputes = stack[0] if stack else None
-        place = self._place or self.places.backward(node)
-        return Moment(place, Phase.BACKWARD, node, number, bool(stack), recomputes)
 
     def _scratch(self, call: Dispatched, result: Any) -> Bytes:
         """What the target's kernel allocates for itself."""
@@ -338,53 +246,7 @@ class Recorder(TorchDispatchMode):
             return rule(asked)
         return self._evidence.ask(len(self.ledger.calls), call.func, rule, asked)
 
-    def foreign(
-        self, name: str, given: Any, result: Any, scratch: int, *, writes: bool = False
-    ) -> None:
-        """Enter a kernel that the dispatcher does not see (``kernels``).
-
-        Args:
-            given: its arguments; ``writes`` says that it may write on all of them.
-            result: its results; tensors among the arguments are written and returned.
-            scratch: the bytes that it allocates for itself.
-        """
-        inputs = [self._entry(part) for part in known.parts_in(given)]
-        moment = self._moment(describe(torch.ops.aten.lift_fresh.default))
-        allocated = []
-        for part in known.parts_in(result):
-            if self.ledger.find(part) is None:
-                allocated.append(self._enter(part, name, moment))
-        returned = [entry for entry in self.ledger.entries_of(result) if entry not in allocated]
-        written = inputs if writes else returned
-        for entry in written:
-            entry.known = False
-        self._call(name, moment, inputs, written, allocated, ((scratch,),) if scratch else ())
-
-    def resized(self, storage: torch.UntypedStorage, old: Entry, nbytes: int) -> None:
-        """Enter that a storage takes other memory, or none, without a tensor's death."""
-        moment = self._moment(describe(torch.ops.aten.lift_fresh.default))
-        made = self.ledger.resized(storage, old, nbytes)
-        self._call("torch.UntypedStorage.resize_", moment, [], [], [made])
-        self.ledger.close(old)
-
     # -- entering in the ledger
-
-    def _inputs(self, call: Dispatched) -> list[Entry]:
-        """The entries of all tensors in arguments, entering the ones never seen before."""
-        return [self._entry(part) for part in known.parts_in(call.arguments)]
-
-    def _entry(self, part: Tensor) -> Entry:
-        entry = self.ledger.find(part)
-        return entry if entry is not None else self.stray(part)
-
-    def stray(self, tensor: Tensor, target: str = "torch.tensor") -> Entry:
-        """Enter a tensor that came into being below the dispatcher, on the host."""
-        moment = self._moment(describe(torch.ops.aten.lift_fresh.default))
-        entry = self._enter(tensor, target, moment)
-        entry.known = known.is_real(tensor) and known.is_small(tensor)
-        entry.host = entry.foreign = True
-        self._call(target, moment, [], [], [entry])
-        return entry
 
     def _enter_results(
         self, call: Dispatched, inputs: list[Entry], result: Any, moment: Moment
@@ -395,17 +257,17 @@ class Recorder(TorchDispatchMode):
         for part in known.parts_in(result):
             entry = self.ledger.find(part)
             if entry is None:
-                entry = self._enter(part, call.operator.name, moment)
+                entry = self.books.enter(part, call.operator.name, moment)
                 counts = call.func is packed.PACK and known.is_real(part)
                 rests_on = self._answers.rests_on
                 is_left_open = call.operator.is_uninitialised and part.numel()
-                deciding = [] if _is_shaped_like(call) else inputs
+                deciding = [] if is_shaped_like(call) else inputs
                 computed = rests_on is not None or all(e.known for e in deciding)
                 computed = computed and not is_left_open
                 entry.known = counts or (known.is_real(part) and computed)
-                entry.rests_on = rests_on or _resting(inputs)
+                entry.rests_on = rests_on or resting(inputs)
                 entry.most = None if entry.known else bounded.most(call, inputs, part)
-                entry.host = counts or _all_on_host(inputs)
+                entry.host = counts or all_on_host(inputs)
                 entry.compared = optimizer_values.comparison(call.operator.name, call.args)
                 allocated.append(entry)
             entry.node = moment.number
@@ -427,83 +289,8 @@ class Recorder(TorchDispatchMode):
         born = len(self.ledger.calls)
         return [self.ledger.enter_bytes(nbytes, born=born, op=call.operator.name, module=TOP_LEVEL)]
 
-    def _enter(self, tensor: Tensor, op: str, moment: Moment) -> Entry:
-        place = moment.place
-        entry = self.ledger.enter(
-            tensor, born=len(self.ledger.calls), op=op, module=place.module, source=place.source
-        )
-        entry.forward = moment.forward
-        entry.generated, entry.fused = self._generated, self._fused
-        return entry
-
-    def _call(
-        self,
-        target: str,
-        moment: Moment,
-        inputs: list[Entry],
-        written: list[Entry],
-        allocated: list[Entry],
-        scratch: Scratch = (),
-    ) -> None:
-        self.ledger.add(
-            Call(
-                target=target,
-                phase=moment.phase,
-                step=self.step,
-                module=moment.place.module,
-                source=moment.place.source,
-                reads=tuple(dict.fromkeys(entry.id for entry in inputs)),
-                writes=tuple(entry.id for entry in written),
-                allocates=tuple(entry.id for entry in allocated),
-                scratch=scratch,
-                recomputes=moment.recomputes,
-            )
-        )
-
-
-def _all_on_host(inputs: list[Entry]) -> bool:
-    """Whether an operator works in the host's memory: its kernels are not the GPU's."""
-    return bool(inputs) and all(entry.host for entry in inputs)
-
-
-def _is_shaped_like(call: Dispatched) -> bool:
-    """Whether integers or truth values are made in the shape of a tensor, whatever it holds."""
-    if not call.operator.ignores_values:
-        return False
-    dtype: torch.dtype = call.kwargs.get("dtype") or call.args[0].dtype
-    return not (dtype.is_floating_point or dtype.is_complex)
-
-
-def _may_be_known(tensor: Tensor) -> bool:
-    is_plain = tensor.layout is torch.strided and known.is_whole(tensor)
-    return is_plain and known.is_real(tensor) and known.is_small(tensor)
-
 
 def _written_storages(call: Dispatched) -> list[torch.UntypedStorage]:
     """The storages of the arguments that an operator writes, as they are before it."""
     written = [call.argument(position) for position in call.operator.written]
     return [part.untyped_storage() for part in known.parts_in(written)]
-
-
-def _spoil(written: list[Entry], inputs: list[Entry], moment: Moment) -> None:
-    """What was written is known only if all that went in is; backward reads what was saved."""
-    all_known = all(entry.known for entry in inputs)
-    for entry in written:
-        entry.known = entry.known and all_known
-        entry.rests_on = entry.rests_on or _resting(inputs)
-        entry.most = None
-        entry.node = moment.number
-    if moment.node is not None and not moment.forward:
-        for entry in inputs:
-            if entry.forward:  # forward made it and kept it for backward, however
-                entry.claim(Category.SAVED_FOR_BACKWARD)
-
-
-def _resting(inputs: list[Entry]) -> Unknown | None:
-    """What was assumed of the values of some inputs."""
-    return next((entry.rests_on for entry in inputs if entry.rests_on is not None), None)
-
-
-def _called_by(function: Callable[..., Any]) -> bool:
-    """Whether a Python function called the operator that is being dispatched."""
-    return sys._getframe(4).f_code is function.__code__

@@ -25,7 +25,7 @@ def states_recorded(recorder: Recorder) -> Iterator[None]:
 
     def get_rng_state() -> Tensor:
         state = original()
-        recorder.stray(state, "get_rng_state")
+        recorder.books.stray(state, "get_rng_state")
         return state
 
     torch.random.get_rng_state = torch.get_rng_state = get_rng_state

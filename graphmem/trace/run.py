@@ -136,7 +136,7 @@ def trace_model(
             loop.wrapped = ranks.called(model)
             loop.optimizer = ranks.optimizer(optimizer)
             loop.prepare()
-            loop.in_optimizer = session.recorder.in_optimizer
+            loop.in_optimizer = session.recorder.moments.in_optimizer
             if loop.masters is not None:
                 session.masters(loop.masters.copies)
             if loop.mode_is_fixed:
@@ -223,9 +223,9 @@ def _steps(
     """
 
     def run(number: int) -> None:
-        session.recorder.step = number
+        session.recorder.moments.step = number
         step()
-        session.recorder.claim(results(), Category.OUTPUTS)
+        session.recorder.books.claim(results(), Category.OUTPUTS)
         session.end_step()
 
     def once_more() -> Schedule:

@@ -25,7 +25,7 @@ def saved_tensors(recorder: Recorder) -> Iterator[None]:
     stack = recorder.places.stack
 
     def pack(tensor: Tensor) -> tuple[Tensor, int]:
-        recorder.saved(tensor, stack[-1] if stack else TOP_LEVEL)
+        recorder.books.saved(tensor, stack[-1] if stack else TOP_LEVEL)
         with recorder.paused():
             return (_without_cycle(tensor), tensor._version)
 

@@ -69,7 +69,7 @@ class Scalers:
             scaled = original(scaler, outputs)
             if scaler._enabled:
                 state = (scaler._scale, scaler._growth_tracker)
-                self._recorder.claim(state, Category.OPTIMIZER_STATES)
+                self._recorder.books.claim(state, Category.OPTIMIZER_STATES)
             return scaled
 
         return scale
@@ -83,7 +83,7 @@ class Scalers:
             meet(scaler)
             if scaler._enabled and name in _CHECKING:
                 self._recorder.ledger.note(_no_overflow(self._recorder))
-            with self._recorder.in_optimizer():
+            with self._recorder.moments.in_optimizer():
                 return original(scaler, *args, **kwargs)
 
         return method

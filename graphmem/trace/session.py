@@ -131,9 +131,9 @@ class Session:
                     continue
                 full = name if path == TOP_LEVEL else f"{path}.{name}"
                 for part in known.strided_parts(tensor):
-                    entry = self.recorder.adopt(part, category_of(tensor), path, full)
+                    entry = self.recorder.books.adopt(part, category_of(tensor), path, full)
                 if tensor.grad is not None:
-                    self.recorder.adopt(tensor.grad, Category.GRADIENTS, path, f"{full}.grad")
+                    self.recorder.books.adopt(tensor.grad, Category.GRADIENTS, path, f"{full}.grad")
                 if isinstance(tensor, nn.Parameter) and entry.module == path:
                     self.modules.own(path, tensor)
 
@@ -160,7 +160,7 @@ class Session:
         for parameter, state in optimizer.state.items():
             path = self.recorder.places.parameters.get(id(parameter), TOP_LEVEL)
             for tensor in known.tensors_in(state):
-                self.recorder.adopt(tensor, Category.OPTIMIZER_STATES, path, None)
+                self.recorder.books.adopt(tensor, Category.OPTIMIZER_STATES, path, None)
 
     def leaves(
         self, tensors: Sequence[tuple[str, Tensor]], optimizers: Sequence[torch.optim.Optimizer]
@@ -177,9 +177,9 @@ class Session:
         with self.recorder.paused():
             taken = self._leaves.take(tensor, optimized=optimized)
         if taken:
-            self.recorder.adopt(tensor, Category.PARAMETERS, TOP_LEVEL, name)
+            self.recorder.books.adopt(tensor, Category.PARAMETERS, TOP_LEVEL, name)
             if tensor.grad is not None:
-                self.recorder.adopt(tensor.grad, Category.GRADIENTS, TOP_LEVEL, None)
+                self.recorder.books.adopt(tensor.grad, Category.GRADIENTS, TOP_LEVEL, None)
 
     def masters(self, copies: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Count fp32 copies of parameters as the optimizer's states, of the same modules."""
@@ -198,7 +198,7 @@ class Session:
             host: it lies in the host's memory; else it is taken to be on the device.
         """
         for part in known.strided_parts(tensor):
-            entry = self.recorder.adopt(part, Category.INPUTS, TOP_LEVEL, name)
+            entry = self.recorder.books.adopt(part, Category.INPUTS, TOP_LEVEL, name)
             entry.foreign, entry.host = foreign, host
 
     def copies_from_host(self, mode: WithoutNames) -> None:
@@ -280,7 +280,7 @@ class Session:
         for module in table:
             if module.path in self.checkpoints and not module.calls:
                 ledger.note(replace(_NOT_CALLED, where=module.path))
-        made = ledger.schedule(table, self.recorder.step, choices)
+        made = ledger.schedule(table, self.recorder.moments.step, choices)
         return replace(made, checkpoints=self.checkpoints, flops=self.recorder.flops.of(made.steps))
 
     # -- optimizers
@@ -296,8 +296,8 @@ class Session:
             after.remove()
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._stepping.append(self.recorder.optimizing)
-        self.recorder.optimizing = True
+        self._stepping.append(self.recorder.moments.optimizing)
+        self.recorder.moments.optimizing = True
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 path = self.recorder.places.parameters.get(id(parameter), TOP_LEVEL)
@@ -309,7 +309,8 @@ class Session:
                 group["foreach"] = True
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self.recorder.optimizing = self._stepping.pop()  # ZeroRedundancyOptimizer steps another
+        # ZeroRedundancyOptimizer steps another
+        self.recorder.moments.optimizing = self._stepping.pop()
         for parameter, state in optimizer.state.items():
             path = self.recorder.places.parameters.get(id(parameter), TOP_LEVEL)
             self._claim(state, Category.OPTIMIZER_STATES, path)

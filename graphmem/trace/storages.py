@@ -60,7 +60,7 @@ def resized_as_told(recorder: Recorder) -> Iterator[None]:
             resize(storage, nbytes)
         elif nbytes > storage.nbytes():
             raise TraceError(f"a storage of {storage.nbytes()} bytes is resized to {nbytes}")
-        recorder.resized(storage, entry, nbytes)
+        recorder.books.resized(storage, entry, nbytes)
         return storage
 
     def size_now(storage: torch.UntypedStorage) -> int:

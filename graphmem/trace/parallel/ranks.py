@@ -54,7 +54,7 @@ class Ranks(Alone):
         if self._is(Wrapper.TENSORS):
             tensors.divide_hollow(self._model, self._plan, self._mesh)
         if self._is(Wrapper.ZERO2):
-            self._claim = session.recorder.claim
+            self._claim = session.recorder.books.claim
             self._flatten(flat.hollow_whole)
 
     def shard_really(self) -> None:
