@@ -34,12 +34,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphmem.targets.cuda.bitsandbytes import FUSED_ROWS
 from graphmem.trace.adapters.marks import table
 
 BLOCK, NESTED, NESTED_LEVELS = 64, 256, 256
 OUTLIERS = 6.0
 """transformers' ``llm_int8_threshold``."""
-_FUSED_ROWS = 4
 
 
 class Packed4bit(nn.Linear):
@@ -87,7 +87,7 @@ class _MatMul4bit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: Packed4bit, bias: Tensor | None) -> Tensor:
         ctx.layer, ctx.bias = layer, None if bias is None else bias.dtype
-        if x.numel() // x.shape[-1] <= _FUSED_ROWS:
+        if x.numel() // x.shape[-1] <= FUSED_ROWS:
             return x.new_empty((*x.shape[:-1], layer.out_features))
         maxima = layer.maxima(x)  # both are held until the product is made
         return nn.functional.linear(x, layer.unpacked(maxima[-1], x.dtype), bias)
