@@ -116,6 +116,10 @@ def _check_rest(options: Options, asked: str) -> None:
             raise UsageError(f"{asked}: not simulated with {words(name)}; leave one of them out")
     if options.wrapper is Wrapper.ZERO2 and options.master_weights:
         raise UsageError(f"{asked}: it keeps fp32 copies by itself; leave out master weights")
+    if options.wrapper is Wrapper.FSDP and options.master_weights:
+        raise UsageError(
+            f"{asked}: not with master weights; use precision fp32 and fsdp-param-dtype bfloat16"
+        )
     if options.wrapper is Wrapper.ZERO2 and options.precision is Precision.AMP_FP16:
         raise UsageError(f"{asked}: DeepSpeed has no GradScaler; use precision bf16 or amp-bf16")
 

@@ -91,13 +91,13 @@ class Ranks(Alone):
             return choice
         own, options = self._flat, self._options
 
+        def make(parameters: list[nn.Parameter]) -> Any:
+            optimizer = make_optimizer(choice, parameters, options)
+            redundancy.refuse_closure(type(optimizer), "zero 2")
+            return optimizer
+
         def made(_: Any) -> Any:
-            return Stage2(
-                own,
-                lambda parameters: make_optimizer(choice, parameters, options),
-                options.zero_bucket,
-                self._claim,
-            )
+            return Stage2(own, make, options.zero_bucket, self._claim)
 
         return made
 

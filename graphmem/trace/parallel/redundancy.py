@@ -6,6 +6,7 @@ tensor into equal shares.)
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -26,6 +27,7 @@ def shared(choice: OptimizerChoice, options: Options) -> OptimizerChoice:
     if not isinstance(choice, str | type):
         raise UsageError("zero 1: give the optimizer by name or class, which each rank makes")
     cls, arguments = find_optimizer(choice) if isinstance(choice, str) else (choice, {})
+    refuse_closure(cls, "zero 1")
     arguments = {**arguments, **implementation(cls, options)}
 
     def made(parameters: Iterable[nn.Parameter]) -> Any:
@@ -33,6 +35,17 @@ def shared(choice: OptimizerChoice, options: Options) -> OptimizerChoice:
 
     made.__name__ = cls.__name__
     return made
+
+
+def refuse_closure(cls: Any, option: str) -> None:
+    """Refuse an optimizer that evaluates the model itself.
+
+    Raises:
+        UsageError: naming it.
+    """
+    closure = inspect.signature(cls.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise UsageError(f"{option}: {cls.__name__} evaluates the model itself; use another one")
 
 
 def _zero() -> Any:

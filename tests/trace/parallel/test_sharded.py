@@ -143,6 +143,13 @@ def test_the_run_names_the_ranks_and_the_units() -> None:
         ({"fsdp": True, "ranks": 2, "fsdp_param_dtype": "bf16"}, "did you mean 'bfloat16'"),
         ({"zero": 1, "ranks": 2, "mode": "inference"}, "zero 1: an inference has no optimizer"),
         ({"zero": 3, "ranks": 2, "compile": True}, "torch.compile"),
+        ({"zero": 3, "ranks": 2, "offload": "optimizer"}, "not simulated with offload"),
+        ({"zero": 1, "ranks": 2, "optimizer": "lbfgs"}, "zero 1: LBFGS evaluates the model"),
+        ({"zero": 2, "ranks": 2, "optimizer": "lbfgs"}, "zero 2: LBFGS evaluates the model"),
+        (
+            {"zero": 3, "ranks": 2, "precision": "bf16", "master_weights": True},
+            "use precision fp32 and fsdp-param-dtype",
+        ),
     ],
     ids=str,
 )
