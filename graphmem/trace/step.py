@@ -87,6 +87,8 @@ class Loop:
     def _prepare_training(self) -> None:
         options = self.options
         if options.chunked_loss is not None:
+            if self.loss is not None:
+                raise UsageError("chunked loss: it takes the place of loss; leave one of them out")
             self._chunked = ChunkedLoss(self.model, options.chunked_loss)
         if options.optimizer_in_backward:
             self._updates = step_in_backward(self.model.parameters(), self.optimizer, options)
