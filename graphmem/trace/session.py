@@ -46,6 +46,7 @@ from graphmem.trace.saved import saved_tensors
 from graphmem.trace.scaler import Scalers
 from graphmem.trace.shapes import NoShapeRuleError
 from graphmem.trace.storages import cloned_as_tensors, resized_as_told
+from graphmem.trace.wrapped import spread_before
 
 _COMPILED = Unknown(
     "what torch.compile makes of the model",
@@ -118,6 +119,8 @@ class Session:
         self.modules.name(root, prefix)
         if any(isinstance(module, OptimizedModule) for module in root.modules()):
             self.recorder.ledger.note(_COMPILED)
+        if (spread := spread_before(root)) is not None:
+            self.recorder.ledger.note(spread)
         with self.recorder.paused():
             self.adoption.module(root)
             if self.target is Target.CUDA:

@@ -10,6 +10,7 @@ from torch import nn
 
 import graphmem
 from graphmem.measure.cpu import verify
+from graphmem.trace.parallel.group import fake_ranks
 from graphmem.trace.parallel.redundancy import fullest
 
 from .models import ELEMENTS, Transformer, tokens
@@ -92,3 +93,12 @@ def test_nothing_is_left_of_the_wrapper() -> None:
 
     assert report.breakdown["parameters"] == ELEMENTS * 4
     assert all(p.grad is None and not p._backward_hooks for p in model.parameters())
+
+
+def test_the_buckets_of_a_wrapper_that_was_made_before_are_not_known() -> None:
+    with fake_ranks(2):
+        wrapped = nn.parallel.DistributedDataParallel(_wide())
+        report = graphmem.analyze(wrapped, torch.ones(1, 512))
+
+    (unknown,) = (item for item in report.unknown if "DistributedDataParallel" in item.what)
+    assert unknown.bytes == 2 * 512 * 1024 * 4

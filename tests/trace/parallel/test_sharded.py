@@ -164,3 +164,11 @@ def test_a_process_that_is_a_rank_already_is_told_so() -> None:
         pytest.raises(UsageError, match=r"torch\.distributed is in use in this process"),
     ):
         graphmem.analyze(Transformer(), tokens(), zero=3, ranks=2)
+
+
+def test_a_model_that_is_sharded_before_is_refused() -> None:
+    model = Transformer()
+    with fake_ranks(2) as mesh:
+        fully_shard(model, mesh=mesh)
+        with pytest.raises(UsageError, match="FSDPTransformer is sharded already"):
+            graphmem.analyze(model, tokens())
