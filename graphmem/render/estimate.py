@@ -87,13 +87,16 @@ def _error(textbook: int, simulated: int) -> str:
 
 def _reasons(simulated: Mapping[str, Any]) -> Iterator[str]:
     when = f"step {simulated['step']}, {simulated['phase']}"
-    allocated = format_bytes(simulated["allocated_bytes"])
-    reserved = simulated["reserved_bytes"]
-    more = "" if reserved is None else f", {format_bytes(reserved)} reserved"
-    yield f"The simulated peak is in {when}: {allocated} allocated{more}"
+    sizes = {name: simulated[f"{name}_bytes"] for name in ("allocated", "reserved")}
+    texts = [f"{_both(size)} {name}" for name, size in sizes.items() if size is not None]
+    yield f"The simulated peak is in {when}: {', '.join(texts)}"
     for row in simulated["rows"]:
         if row["why"]:
             yield f"{row['name']}: {'; '.join(row['why'])}"
+
+
+def _both(nbytes: int) -> str:
+    return f"{format_decimal(nbytes)} ({format_bytes(nbytes)})"
 
 
 def _lines(lines: list[str], width: int | None) -> str:

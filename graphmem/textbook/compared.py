@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphmem.as_text import format_bytes, format_count, format_share, format_tensor
+from graphmem.as_text import format_count, format_decimal, format_share, format_tensor
 from graphmem.report import Layer, Report
 from graphmem.textbook import formula
 from graphmem.textbook.formula import Numbers, Term
@@ -94,7 +94,7 @@ def _not_all(report: Report, at_peak: int, most: int | None) -> Iterator[str]:
     if most is None or format_share(at_peak, most) == format_share(most, most):
         return
     share = format_share(at_peak, most) if at_peak else "none"
-    yield f"{share} of {format_bytes(most)} stand at the peak, in {report.peak.phase}"
+    yield f"{share} of {format_decimal(most)} stand at the peak, in {report.peak.phase}"
 
 
 def _why(term: Term, numbers: Numbers, report: Report, most: int) -> Iterator[str]:
@@ -136,11 +136,11 @@ def _largest(report: Report, category: str) -> Iterator[str]:
     for holder in report.holders:
         if holder.category == category:
             what = format_tensor(holder.dtype, holder.shape)
-            yield f"largest: {what}, {format_bytes(holder.bytes)}, of {holder.op or holder.module}"
+            yield f"largest: {what}, {format_decimal(holder.bytes)}, of {holder.op or holder.module}"
             return
 
 
 def _others(report: Report) -> Iterator[str]:
     for name in ("buffers", "inputs", "outputs"):
         if nbytes := report.breakdown[name]:
-            yield f"{name}: {format_bytes(nbytes)}"
+            yield f"{name}: {format_decimal(nbytes)}"

@@ -6,6 +6,7 @@ peft keeps adapters in fp32 where the base weights are of half precision
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from graphmem.errors import UsageError, one_line
+from graphmem.as_text import shorten
+from graphmem.errors import UsageError
 from graphmem.options import nearest
 from graphmem.sources.packages import needed
 from graphmem.trace.adapters.around_packed import around_packed
@@ -21,6 +23,8 @@ from graphmem.trace.adapters.marks import KEEPS_DTYPE
 from graphmem.trace.adapters.packed import Packed4bit, Packed8bit
 
 _HALF = (torch.bfloat16, torch.float16)
+_LONGEST = 200
+"""Characters of what peft says; it prints whole modules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,9 @@ def with_lora(model: nn.Module, settings: LoraSettings, dtype: torch.dtype | Non
     peft = needed("peft", "peft", "lora")
     config = _config(peft, settings)
     try:
-        made: Any = peft.get_peft_model(model, config)
+        with warnings.catch_warnings():  # of names that transformers changed under peft
+            warnings.simplefilter("ignore", FutureWarning)
+            made: Any = peft.get_peft_model(model, config)
     except Exception as error:  # peft has no common base for what it refuses
         raise UsageError(f"lora: {_refusal(error, settings, model)}") from error
     base: nn.Module = made.base_model.model
@@ -126,7 +132,7 @@ def _refusal(error: Exception, settings: LoraSettings, model: nn.Module) -> str:
     missing = [t for t in (settings.targets or "").split("+") if t and t not in names]
     if missing and "not found" in str(error):
         return f"no module is called {missing[0]!r}{nearest(missing[0], names)}"
-    return one_line(error)
+    return shorten(" ".join(str(error).split()), _LONGEST)
 
 
 def _convert(model: nn.Module, dtype: torch.dtype | None) -> None:
