@@ -5,8 +5,8 @@ python tools/parallel.py            needs the extra hf
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,15 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "parallel.md"
 RANKS = (1, 2, 8, 64)
 _GIB = 1 << 30
 _SHOWN = ("parameters", "gradients", "optimizer_states", "saved_for_backward", "temporaries")
+_TP = "`--tp`, the model's own plan"
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A model, how each rank is run, and other ways to spread it beside those of all."""
+    """A model, how each rank is run, and other ways to spread it beside those of all.
+
+    ``most`` has the most ranks of a way that can't have all.
+    """
 
     title: str
     subject: str
@@ -30,6 +34,7 @@ class Training:
     seq: int
     run: Mapping[str, Any]
     others: Mapping[str, Mapping[str, Any]]
+    most: Mapping[str, int] = field(default_factory=dict)
 
 
 TRAININGS = (
@@ -54,8 +59,9 @@ TRAININGS = (
                 "fsdp_param_dtype": "bfloat16",
                 "fsdp_reduce_dtype": "float32",
             },
-            "`--tp`, the model's own plan": {"precision": "bf16", "tp": True},
+            _TP: {"precision": "bf16", "tp": True},
         },
+        most={_TP: 8},  # key-value heads
     ),
 )
 
@@ -83,9 +89,10 @@ def simulated(subject: str, batch: int, seq: int | None, **options: Any) -> Repo
     return report
 
 
-def peaks_line(name: str, reports: Iterable[Report]) -> str:
+def peaks_line(name: str, reports: Mapping[int, Report]) -> str:
     """A row of the first table: the peak for each number of ranks."""
-    cells = (f"{report.peak.allocated_bytes / _GIB:,.2f}" for report in reports)
+    peaks = {ranks: report.peak.allocated_bytes / _GIB for ranks, report in reports.items()}
+    cells = (f"{peaks[ranks]:,.2f}" if ranks in peaks else "-" for ranks in RANKS)
     return f"| {name} | {' | '.join(cells)} |\n"
 
 
@@ -101,6 +108,7 @@ def section(training: Training) -> str:
         name: {
             ranks: simulated(training.subject, training.batch, training.seq, ranks=ranks, **options)
             for ranks in RANKS
+            if ranks <= training.most.get(name, ranks)
         }
         for name, options in ways(training)
     }
@@ -110,7 +118,7 @@ def section(training: Training) -> str:
         (
             f"## {training.title}\n\nThe peak of a rank, GiB allocated:\n\n",
             f"| | {columns} |\n|---|{'--:|' * len(RANKS)}\n",
-            *(peaks_line(name, found.values()) for name, found in rows.items()),
+            *(peaks_line(name, found) for name, found in rows.items()),
             "\nWhat is live then with 8 ranks, GiB:\n\n",
             f"| | {parts} | peak in |\n|---|{'--:|' * len(_SHOWN)}---|\n",
             *(parts_line(name, found[8]) for name, found in rows.items()),
@@ -148,7 +156,7 @@ _TAIL = """\
 
 - **`--tp`**: torch's `parallelize_module` with the styles of `--tp-plan`, by default those of a
   transformers model's own plan. Ranks are the GPUs that share each product; what no module of the
-  plan divides is whole on all of them.
+  plan divides is whole on all of them. There are no more ranks than key-value heads.
 
 All of them run in the trace under torch's "fake" process group, on tensors without memory;
 `graphmem verify --target cpu` runs the same under the same group for real. The tests compare the

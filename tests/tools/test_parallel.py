@@ -19,16 +19,17 @@ def wide():
 def test_rows_say_what_a_rank_holds(tmp_path: Path) -> None:
     file = tmp_path / "wide.py"
     file.write_text(MODEL)
-    reports = [
-        simulated(f"{file}:wide", batch=1, seq=None, target="cpu", zero=3, ranks=ranks)
-        for ranks in (1, 4)
-    ]
+    reports = {
+        ranks: simulated(f"{file}:wide", batch=1, seq=None, target="cpu", zero=3, ranks=ranks)
+        for ranks in (1, 8)
+    }
 
-    # Four matrices of 16 MiB are 64 MiB, 0.06 GiB; a quarter is 0.02, and its states are 0.03.
+    # Four matrices of 16 MiB are 64 MiB, 0.06 GiB; an eighth is 0.01, and its states are twice that.
     # One unit: all are gathered (0.06), and the gradients of all are there when they are reduced.
-    assert parts_line("x", reports[1]).startswith("| x | 0.02 |")
-    assert [r.breakdown["optimizer_states"] for r in reports] == [
+    assert parts_line("x", reports[8]).startswith("| x | 0.01 |")
+    assert [r.breakdown["optimizer_states"] for r in reports.values()] == [
         2 * 4 * 2048 * 2048 * 4 + 4 * 4,
-        2 * 2048 * 2048 * 4 + 4 * 4,
+        2 * 2048 * 2048 // 2 * 4 + 4 * 4,
     ]
-    assert peaks_line("x", reports).count("|") == 4
+    # Not simulated, as some ways are not with all numbers of ranks: 2 and 64.
+    assert peaks_line("x", reports).split(" | ")[2::2] == ["-", "- |\n"]

@@ -83,11 +83,14 @@ FREE: Mapping[str, tuple[str, ...]] = {
 
 _FREE_NAMES = frozenset(f"aten::{name}" for names in FREE.values() for name in names)
 _COLLECTIVES = frozenset(
-    f"c10d::{name}"
-    for name in ("_allgather_base_", "_reduce_scatter_base_", "allreduce_", "broadcast_")
+    {"c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "c10d::allreduce_"}
+    | {"c10d::broadcast_", "_c10d_functional::all_reduce", "_c10d_functional::all_reduce_"}
+    | {"_c10d_functional::all_gather_into_tensor", "_c10d_functional::reduce_scatter_tensor"}
+    | {"_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd"}
 )
 """Those that work on the tensors that they are given, in torch/csrc/distributed/c10d/
-ProcessGroupNCCL.cpp; what NCCL has for itself is no part of PyTorch's allocator."""
+ProcessGroupNCCL.cpp, or make their result alone, in Functional.cpp; what NCCL has for itself is
+no part of PyTorch's allocator."""
 
 _FREE = _FREE_NAMES | _COLLECTIVES
 
