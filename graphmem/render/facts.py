@@ -162,6 +162,8 @@ def _run(options: Mapping[str, Any], mark: Mark) -> Iterator[Fact]:
 def _option(key: str, value: Any, mark: Mark) -> str:
     if key == "set_to_none":
         return "gradients filled with zeros"
+    if key == "ranks":
+        return f"one of {mark(str(value))} ranks"
     words = key.replace("_", " ")
     return words if value is True else f"{words} {mark(str(value))}"
 

@@ -24,7 +24,7 @@ def test_rows_say_what_a_rank_holds(tmp_path: Path) -> None:
         for ranks in (1, 8)
     }
 
-    # Four matrices of 16 MiB are 64 MiB, 0.06 GiB; an eighth is 0.01, and its states are twice that.
+    # Four matrices of 16 MiB are 64 MiB, 0.06 GiB; an eighth is 0.01, its states are twice that.
     # One unit: all are gathered (0.06), and the gradients of all are there when they are reduced.
     assert parts_line("x", reports[8]).startswith("| x | 0.01 |")
     assert [r.breakdown["optimizer_states"] for r in reports.values()] == [
