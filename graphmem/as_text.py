@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _BYTE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB")
 _COUNT_UNITS = ("K", "M", "B", "T")
 _ELLIPSIS = "…"
 _LEAST_COMPONENT = 9
@@ -52,9 +53,20 @@ def format_bytes(nbytes: int, *, signed: bool = False) -> str:
     return text
 
 
-def format_decimal(nbytes: int, decimals: int = 2) -> str:
-    """Bytes in units of 10^9, as textbooks count: ``14.00 GB``, ``0.4 GB``."""
-    return f"{_point(_divide(nbytes * 10**decimals, 10**9), decimals)} GB"
+def format_decimal(nbytes: int, decimals: int = 2, *, unit: str | None = None) -> str:
+    """Bytes in powers of 1000, as textbooks count: ``14.00 GB``, ``0.4 GB``, ``512 B``.
+
+    Args:
+        unit: one of ``B``, ``kB``, ``MB``, ``GB``, ``TB``; None takes the largest that fits.
+    """
+    powers = range(len(_DECIMAL_UNITS))
+    largest = max((p for p in powers if abs(nbytes) >= 1000**p), default=0)
+    power = largest if unit is None else _DECIMAL_UNITS.index(unit)
+    if power == 0:
+        return f"{nbytes} B"
+    sign, size = ("-" if nbytes < 0 else ""), abs(nbytes)
+    text = _point(_divide(size * 10**decimals, 1000**power), decimals)
+    return f"{sign}{text} {_DECIMAL_UNITS[power]}"
 
 
 def format_count(count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from graphmem.as_text import (
     format_bytes,
     format_count,
+    format_decimal,
     format_share,
     format_tensor,
     shorten,
@@ -41,6 +43,22 @@ UNITS = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4, "P
 )
 def test_bytes_have_a_binary_unit_and_two_decimals(nbytes: int, text: str) -> None:
     assert format_bytes(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "options", "text"),
+    [
+        (14 * 10**9, {}, "14.00 GB"),
+        (999, {}, "999 B"),
+        (1000, {}, "1.00 kB"),
+        (1_474_000, {}, "1.47 MB"),
+        (4 * 10**8, {"decimals": 1, "unit": "GB"}, "0.4 GB"),
+        (6_442_450_944, {"decimals": 0, "unit": "GB"}, "6 GB"),
+        (-2500, {"unit": "kB"}, "-2.50 kB"),
+    ],
+)
+def test_bytes_in_powers_of_a_thousand(nbytes: int, options: dict[str, Any], text: str) -> None:
+    assert format_decimal(nbytes, **options) == text
 
 
 @pytest.mark.parametrize(("nbytes", "text"), [(2048, "+2.00 KiB"), (0, "0 B"), (-1, "-1 B")])

@@ -12,8 +12,7 @@ from graphmem.render.columns import NOTHING
 from graphmem.render.framed import framed
 from graphmem.render.grid import screen_width, wrap
 
-_WHOLE = 10 * 10**9
-"""From this total on the sum is written in whole GB, below it with one decimal."""
+_GB, _MB = 10**9, 10**6
 
 
 def rendered(finished: Mapping[str, Any], kind: str) -> str:
@@ -39,19 +38,30 @@ def _sections(finished: Mapping[str, Any], style: str, width: int | None) -> Ite
         yield _lines(list(_reasons(simulated)), width)
 
 
+def _unit(finished: Mapping[str, Any]) -> str:
+    """The unit of the tables: GB, of a small model MB."""
+    return "GB" if finished["total_bytes"] >= _GB else "MB"
+
+
 def _terms(finished: Mapping[str, Any], style: str) -> str:
-    rows = [(t["name"], format_decimal(t["bytes"]), t["how"]) for t in finished["terms"]]
-    rows.append(("total", format_decimal(finished["total_bytes"]), ""))
+    unit = _unit(finished)
+    rows = [(t["name"], format_decimal(t["bytes"], unit=unit), t["how"]) for t in finished["terms"]]
+    rows.append(("total", format_decimal(finished["total_bytes"], unit=unit), ""))
     return _table(("term", "bytes", "how"), rows, ("left", "right", "left"), style)
 
 
 def _sum(finished: Mapping[str, Any]) -> str:
-    """The sum as the textbook writes it, of its rounded terms: ``14 + 14 = 28 GB``."""
-    decimals = 0 if finished["total_bytes"] >= _WHOLE else 1
-    scale = 10 ** (9 - decimals)
+    """The sum as the textbook writes it, of its rounded terms: ``14 + 14 = 28 GB``.
+
+    Below ten GB (or MB) it has one decimal.
+    """
+    unit = _unit(finished)
+    one = _GB if unit == "GB" else _MB
+    decimals = 0 if finished["total_bytes"] >= 10 * one else 1
+    scale = one // 10**decimals
     rounded = [(t["bytes"] + scale // 2) // scale * scale for t in finished["terms"]]
-    texts = [format_decimal(nbytes, decimals).removesuffix(" GB") for nbytes in rounded]
-    return f"Rounded: {' + '.join(texts)} = {format_decimal(sum(rounded), decimals)}"
+    texts = [format_decimal(n, decimals, unit=unit).split()[0] for n in rounded]
+    return f"Rounded: {' + '.join(texts)} = {format_decimal(sum(rounded), decimals, unit=unit)}"
 
 
 def _headroom(finished: Mapping[str, Any]) -> Iterator[str]:
@@ -61,18 +71,19 @@ def _headroom(finished: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _compared(finished: Mapping[str, Any], simulated: Mapping[str, Any], style: str) -> str:
+    unit = _unit(finished)
     rows = [
         (
             row["name"],
-            format_decimal(row["textbook_bytes"]),
-            format_decimal(row["at_peak_bytes"]),
-            NOTHING if row["most_bytes"] is None else format_decimal(row["most_bytes"]),
+            format_decimal(row["textbook_bytes"], unit=unit),
+            format_decimal(row["at_peak_bytes"], unit=unit),
+            NOTHING if row["most_bytes"] is None else format_decimal(row["most_bytes"], unit=unit),
             _error(row["textbook_bytes"], row["at_peak_bytes"]),
         )
         for row in simulated["rows"]
     ]
     total, allocated = finished["total_bytes"], simulated["allocated_bytes"]
-    sizes = format_decimal(total), format_decimal(allocated)
+    sizes = format_decimal(total, unit=unit), format_decimal(allocated, unit=unit)
     rows.append(("total", *sizes, "", _error(total, allocated)))
     headers = ("term", "textbook", "simulated, at the peak", "in a whole step", "error")
     return _table(headers, rows, ("left", *["right"] * 4), style)

@@ -191,7 +191,8 @@ def _filled(numbers: Numbers, report: Report, config: Any) -> Numbers:
     known = filled.activation_bytes or (filled.hidden and filled.layers and filled.seq)
     if known:
         return filled
-    leaves = (layer for layer in report.layers if layer.module != TOP_LEVEL)
+    holders = {layer.module.rpartition(".")[0] for layer in report.layers} | {TOP_LEVEL}
+    leaves = (layer for layer in report.layers if layer.module not in holders)
     steps = len(report.steps)  # a layer counts its calls in all of them
     outputs = sum(layer.output_bytes * layer.calls // steps for layer in leaves)
     return replace(filled, activations=outputs, counted="the outputs of all layers")

@@ -90,8 +90,11 @@ def _most(name: str, layers: Sequence[Layer]) -> int | None:
 
 
 def _not_all(report: Report, at_peak: int, most: int | None) -> Iterator[str]:
-    """That the peak is where not all of a category is there."""
-    if most is None or format_share(at_peak, most) == format_share(most, most):
+    """That the peak is where not all of a category is there.
+
+    ``most`` is of blocks, with the slack that a breakdown has apart.
+    """
+    if most is None or at_peak + report.breakdown["allocator_slack"] >= most:
         return
     share = format_share(at_peak, most) if at_peak else "none"
     yield f"{share} of {format_decimal(most)} stand at the peak, in {report.peak.phase}"
@@ -136,7 +139,8 @@ def _largest(report: Report, category: str) -> Iterator[str]:
     for holder in report.holders:
         if holder.category == category:
             what = format_tensor(holder.dtype, holder.shape)
-            yield f"largest: {what}, {format_decimal(holder.bytes)}, of {holder.op or holder.module}"
+            size, by = format_decimal(holder.bytes), holder.op or holder.module
+            yield f"largest: {what}, {size}, of {by}"
             return
 
 
