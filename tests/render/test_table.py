@@ -171,8 +171,13 @@ def test_the_run_is_told_from_the_options() -> None:
         ("set_to_none", False, ", gradients filled with zeros"),
         ("set_to_none", True, ""),
         ("offload", None, ""),
-        ("zero", 0, ""),
-        ("ranks", 1, ""),
+        ("zero", 0, ", zero 0"),
+        ("zero", None, ""),
+        ("ranks", 8, ", one of 8 ranks"),
+        ("ranks", None, ""),
+        ("fsdp_units", "layers.*", ", fsdp units layers.*"),
+        ("fsdp_units", "", ""),
+        ("fsdp_reshard", False, ", fsdp reshard False"),
     ],
 )
 def test_options_are_told_where_they_are_no_defaults(key: str, value: object, text: str) -> None:
