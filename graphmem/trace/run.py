@@ -20,7 +20,7 @@ import torch._dynamo
 from torch import fx, nn
 
 from graphmem import devices
-from graphmem.errors import GraphmemError, InputError, TraceError, one_line
+from graphmem.errors import GraphmemError, InputError, TraceError, UsageError, one_line
 from graphmem.options import Options, Precision, Target
 from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown, verify
 from graphmem.sources.onnx import bounds
@@ -155,7 +155,9 @@ def spread_of(model: nn.Module, options: Options) -> AbstractContextManager[Alon
     """The rank that a run is of, if it is one of several."""
     if options.wrapper is None:
         return nullcontext(Alone())
-    from graphmem.trace.parallel.ranks import spread  # it imports torch.distributed
+    if not torch.distributed.is_available():
+        raise UsageError(f"ranks {options.ranks}: this torch is built without torch.distributed")
+    from graphmem.trace.parallel.ranks import spread  # it imports parts of torch.distributed
 
     return spread(model, options)
 

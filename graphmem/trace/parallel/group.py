@@ -23,8 +23,6 @@ def fake_ranks(ranks: int, rank: int = 0) -> Iterator[DeviceMesh]:
     Raises:
         UsageError: if the process already is one rank of a real group.
     """
-    if not dist.is_available():
-        raise UsageError(f"ranks {ranks}: this torch is built without torch.distributed")
     if dist.is_initialized():
         raise UsageError(
             f"ranks {ranks}: torch.distributed is in use in this process; analyze in another one"
