@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +63,7 @@ def analyze(
     optimizer_in_backward: bool = False,
     channels_last: bool = False,
     chunked_loss: int | None = None,
+    freeze: str | Iterable[str] | None = None,
     lora: str | Mapping[str, Any] | None = None,
     quantize: str | None = None,
     ranks: int | None = None,
@@ -138,6 +139,7 @@ def analyze(
         channels_last: weights and images in ``torch.channels_last``.
         chunked_loss: of a causal language model of transformers: logits and loss in so many
             chunks of tokens, recomputed in backward (see ``graphmem.trace.chunked_loss``).
+        freeze: modules that are not trained, as patterns of their paths, as for ``checkpoint``.
         lora: adapters by peft, all else frozen: ``"r=16,alpha=32,targets=q_proj+v_proj"`` or a
             dict of the same, also with ``dropout``, ``save`` (modules that are trained whole),
             ``bias`` and ``dora``. (A model that peft has changed already is taken as it is.)
@@ -197,6 +199,7 @@ def analyze(
         optimizer_in_backward=optimizer_in_backward,
         channels_last=channels_last,
         chunked_loss=chunked_loss,
+        freeze=freeze,
         lora=lora,
         quantize=quantize,
         ranks=ranks,
@@ -231,7 +234,7 @@ def traced_call(
 ) -> tuple[Report, Schedule]:
     """As ``analyze``, of resolved options and a call ``(args, kwargs)``; and the schedule."""
     with materialized(model, call):
-        asked = {"lora": options.lora, "quantize": options.quantize}
+        asked = {name: getattr(options, name) for name in ("freeze", "lora", "quantize")}
         model, options = adapted(model, options, model_dtype(options))
         parameters = list(model.parameters())
         counts = (
@@ -381,6 +384,7 @@ def make_options(**values: Any) -> Options:
     values["routing"] = choice(Routing, values.get("routing", "balanced"), "routing")
     values["assume"] = _assumed(values.get("assume") or {})
     values["headroom"] = parse_bytes(values.get("headroom", 0), "headroom")
+    values["freeze"] = techniques.as_text(values.get("freeze"))
     if values.get("lora") is not None:
         values["lora"] = LoraSettings.of(values["lora"]).to_text()
     if values.get("quantize") is not None:

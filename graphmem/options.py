@@ -74,6 +74,7 @@ class Options:
     ``compile`` asks for the same run under ``torch.compile`` beside the eager one.
     ``checkpoint`` and ``offload`` to ``chunked_loss`` are techniques that save memory (see
     ``graphmem.techniques``), several names in one text with commas between them.
+    ``freeze`` are patterns of modules that are not trained;
     ``lora`` and ``quantize`` are adapters and packed base weights, as they are written (see
     ``graphmem.trace.adapters``).
     From ``ranks`` on: how many GPUs train one model, and how it is spread over them (see
@@ -109,6 +110,7 @@ class Options:
     optimizer_in_backward: bool = False
     channels_last: bool = False
     chunked_loss: int | None = None
+    freeze: str | None = None
     lora: str | None = None
     quantize: str | None = None
     ranks: int | None = None

@@ -1,14 +1,22 @@
-"""The arguments of parameter-efficient training."""
+"""The arguments of parameter-efficient training: frozen parts, adapters, packed weights."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
+from graphmem.techniques import as_text
+
 
 def add_adapters(parser: argparse.ArgumentParser) -> None:
-    """Adapters, and packed base weights."""
+    """Frozen parts, adapters, and packed base weights."""
     group = parser.add_argument_group("parameter-efficient training")
+    group.add_argument(
+        "--freeze",
+        action="append",
+        metavar="PATTERN",
+        help="modules that are not trained, such as 'model.layers.*'; may be repeated",
+    )
     group.add_argument(
         "--lora",
         metavar="SETTINGS",
@@ -24,4 +32,8 @@ def add_adapters(parser: argparse.ArgumentParser) -> None:
 
 def adapters_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that the arguments name."""
-    return {"lora": arguments.lora, "quantize": arguments.quantize}
+    return {
+        "freeze": as_text(arguments.freeze),
+        "lora": arguments.lora,
+        "quantize": arguments.quantize,
+    }

@@ -21,7 +21,7 @@ from graphmem.measure.stream import Event, Scratch, Stream, peak_of, scratch_of,
 from graphmem.options import Options, Target
 from graphmem.schedule import Schedule
 from graphmem.trace import known
-from graphmem.trace.adapters import LoraSettings, with_lora
+from graphmem.trace.adapters import LoraSettings, freeze, with_lora
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
 from graphmem.trace.layouts import image
 from graphmem.trace.optimizers import OptimizerChoice
@@ -115,9 +115,12 @@ def verify_call(
 def _adapted(
     real: nn.Module, options: Options, dtype: torch.dtype | None
 ) -> tuple[nn.Module, Options]:
-    """The model with the adapters that are asked for."""
+    """The model with the frozen parts and adapters that are asked for."""
     if options.quantize is not None:
         raise UsageError("quantize: bitsandbytes' kernels can't be verified on the CPU")
+    if options.freeze is not None:
+        freeze(real, options.freeze)
+        options = dataclasses.replace(options, freeze=None)
     if options.lora is None:
         return real, options
     return with_lora(real, LoraSettings.of(options.lora), dtype), dataclasses.replace(

@@ -55,6 +55,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "optimizer_in_backward": False,
     "channels_last": False,
     "chunked_loss": None,
+    "freeze": None,
     "lora": None,
     "quantize": None,
     "set_to_none": True,

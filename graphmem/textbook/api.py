@@ -195,7 +195,7 @@ def _filled(numbers: Numbers, report: Report, config: Any) -> Numbers:
     leaves = (layer for layer in report.layers if layer.module not in holders)
     steps = len(report.steps)  # a layer counts its calls in all of them
     outputs = sum(layer.output_bytes * layer.calls // steps for layer in leaves)
-    return replace(filled, activations=outputs, counted="the outputs of all layers")
+    return replace(filled, activations=outputs, counted="each layer's largest output, times its calls")
 
 
 def _first(config: Any, names: tuple[str, ...]) -> int | None:

@@ -1,4 +1,4 @@
-"""A model with packed base weights, with adapters, or with both, as a training would have it.
+"""A model with frozen parts, packed base weights or adapters, as a training would have it.
 
 The user's model is never changed: what is changed is a copy of its modules, whose parameters
 are on the meta device. ``LoraSettings`` says how ``--lora`` is written, ``Packing`` how
@@ -15,10 +15,11 @@ from torch import nn
 from graphmem.options import Options
 from graphmem.trace.adapters import of_user
 from graphmem.trace.adapters.copied import copied
+from graphmem.trace.adapters.frozen import freeze
 from graphmem.trace.adapters.lora import LoraSettings, with_lora
 from graphmem.trace.adapters.packing import Packing, pack
 
-__all__ = ["LoraSettings", "Packing", "adapted", "elements", "with_lora"]
+__all__ = ["LoraSettings", "Packing", "adapted", "elements", "freeze", "with_lora"]
 
 
 def adapted(
@@ -33,16 +34,18 @@ def adapted(
         UsageError: in one line, if the model can't be changed so.
     """
     has_packed = of_user.has_packed(model)
-    if options.lora is None and options.quantize is None and not has_packed:
+    if not has_packed and (options.freeze, options.lora, options.quantize) == (None,) * 3:
         return model, options
     changed = copied(model)
+    if options.freeze is not None:
+        freeze(changed, options.freeze)
     if has_packed:
         of_user.exchange(changed)
     if options.quantize is not None:
         pack(changed, Packing.of(options.quantize), dtype)
     if options.lora is not None:
         changed = with_lora(changed, LoraSettings.of(options.lora), dtype)
-    return changed, replace(options, lora=None, quantize=None)
+    return changed, replace(options, freeze=None, lora=None, quantize=None)
 
 
 def elements(parameter: nn.Parameter) -> int:

@@ -23,7 +23,7 @@ def copied(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model, memo)
     except Exception as error:  # anything that a module holds may refuse
         raise UsageError(
-            f"lora and quantize change a copy of the model, and it can't be copied: "
+            f"freeze, lora and quantize change a copy of the model, and it can't be copied: "
             f"{type(error).__name__}: {one_line(error)}"
         ) from error
 
