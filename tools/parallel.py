@@ -130,8 +130,8 @@ def section(training: Training) -> str:
 _HEAD = """\
 # One rank of several
 
-`--ranks N` with `--zero 0|1|2|3`, `--ddp` or `--fsdp` simulates one of N GPUs that train one
-model, the one that holds the most. Two steps with AdamW, CUDA; the options beside each row are
+`--ranks N` with `--zero 0|1|2|3`, `--ddp`, `--fsdp` or `--tp` simulates one of N GPUs that train
+one model, the one that holds the most. Two steps with AdamW, CUDA; the options beside each row are
 those of `graphmem analyze`. Written by `tools/parallel.py`.
 
 """
@@ -153,7 +153,6 @@ _TAIL = """\
   collectives, are temporaries. The root stays gathered from forward to backward;
   `--no-fsdp-reshard` keeps all units so. `--fsdp-param-dtype` and `--fsdp-reduce-dtype` are
   those of its MixedPrecisionPolicy.
-
 - **`--tp`**: torch's `parallelize_module` with the styles of `--tp-plan`, by default those of a
   transformers model's own plan. Ranks are the GPUs that share each product; what no module of the
   plan divides is whole on all of them. There are no more ranks than key-value heads.
