@@ -1,14 +1,14 @@
 """Recomputation: what checkpoints save in a step, and what they hold for it.
 
-Of the last step of a schedule:
+Of the last forward and backward of a schedule, one of several where micro-batches accumulate:
 
 (1) A *recomputation* is a run of operations, one after another, that compute a module's forward
     once more in backward.
 (2) It *remakes* what it allocates, forward had, and backward reads later: without the
     checkpoint forward would have kept it.
 (3) Forward *keeps* for recomputations what nothing else reads in backward.
-(4) So the checkpoints save what is remade in the whole step, less what is remade at once by the
-    largest recomputation, less what is kept for them.
+(4) So the checkpoints save all that is remade, less what is remade at once by the largest
+    recomputation, less what is kept for them.
 
 Not covered: a recomputation inside of another (both count), and whether the peak is in backward.
 """
@@ -16,7 +16,7 @@ Not covered: a recomputation inside of another (both count), and whether the pea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from graphmem.report import RecomputationItem
 from graphmem.schedule import Category, Operation, Phase, Schedule, Storage
@@ -27,8 +27,8 @@ _KEPT = frozenset({Category.SAVED_FOR_BACKWARD, Category.INPUTS, Category.OUTPUT
 
 
 def find(schedule: Schedule, size: Size) -> RecomputationItem | None:
-    """The recomputations of the last step; None where nothing is checkpointed."""
-    last = [op for op in schedule.operations if op.step == schedule.steps]
+    """The recomputations of the last pass; None where nothing is checkpointed."""
+    last = _last_pass(schedule)
     runs = list(_runs(last))
     if not runs and not schedule.checkpoints:
         return None
@@ -50,6 +50,17 @@ def find(schedule: Schedule, size: Size) -> RecomputationItem | None:
     )
 
 
+def _last_pass(schedule: Schedule) -> list[Operation]:
+    """The operations of the last step from its last forward on."""
+    step = [op for op in schedule.operations if op.step == schedule.steps]
+    begins = [
+        position
+        for position, (before, op) in enumerate(pairwise(step), start=1)
+        if before.phase is Phase.BACKWARD and op.phase is Phase.FORWARD
+    ]
+    return step[begins[-1] :] if begins else step
+
+
 def _runs(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
     for module, run in groupby(operations, key=lambda op: op.recomputes):
         if module is not None:
@@ -67,12 +78,12 @@ def _remade(schedule: Schedule, run: list[Operation], size: Size) -> int:
     return sum(size(s) for s in made if s.category in _KEPT and s.last_use > end)
 
 
-def _kept_for(schedule: Schedule, step: Iterable[Operation]) -> list[Storage]:
+def _kept_for(schedule: Schedule, operations: Iterable[Operation]) -> list[Storage]:
     """What forward made and backward reads in recomputations alone."""
     for_them: set[int] = set()
     for_others: set[int] = set()
     born: set[int] = set()
-    for op in step:
+    for op in operations:
         if op.phase is Phase.FORWARD:
             born.update(op.allocates)
         elif op.phase is Phase.BACKWARD:

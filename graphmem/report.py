@@ -192,10 +192,10 @@ class CopyItem:
 
 @dataclass(frozen=True, slots=True)
 class RecomputationItem:
-    """What checkpoints save and hold in a step (``graphmem.recomputation`` defines it).
+    """What checkpoints save and hold in a backward (``graphmem.recomputation`` defines it).
 
     ``flops`` are those of the step, ``recomputed_flops`` a part of them, by the formulas of
-    ``torch.utils.flop_counter``. ``remade_bytes`` are made anew in backward in the whole step,
+    ``torch.utils.flop_counter``. ``remade_bytes`` are made anew in the whole of it,
     ``at_once_bytes`` by the largest of ``count`` recomputations, which is of ``largest``;
     ``kept_bytes`` are kept for recomputations alone. ``saved_bytes`` is the first less the other
     two. ``modules`` are those that the options checkpoint, else those that were recomputed.

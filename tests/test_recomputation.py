@@ -65,3 +65,16 @@ def test_only_the_last_step_counts() -> None:
     )
     answer = found(replace(schedule, steps=2))
     assert (answer.count, answer.remade_bytes) == (1, 8)
+
+
+def test_of_micro_batches_only_the_last_counts() -> None:
+    schedule = build(
+        op({"a": 8}),
+        backward({"p": tensor(16, SAVED)}, recomputes="m"),
+        backward(reads="p", frees="p a"),
+        op({"b": 8}),
+        backward({"q": tensor(16, SAVED)}, recomputes="m"),
+        backward(reads="q", frees="q b"),
+    )
+    answer = found(schedule)
+    assert (answer.count, answer.remade_bytes, answer.at_once_bytes) == (1, 16, 16)

@@ -101,9 +101,8 @@ class Loop:
             self._scaler = torch.amp.GradScaler("cuda")
         if needs_closure(self._optimizer) and (self._scaler or self.masters):
             raise UsageError(
-                f"{type(self._optimizer).__name__} evaluates the model itself, which GradScaler "
-                f"and master weights do not support; use another precision than "
-                f"{self.options.precision}"
+                f"{type(self._optimizer).__name__} evaluates the model itself, which GradScaler, "
+                "master weights and an optimizer on the host do not support"
             )
 
     def _hints(self) -> Hints:
