@@ -63,7 +63,8 @@ class Storage:
     module whose operation first saved it for backward. ``host`` storages lie in the
     host's memory and are no part of a GPU's. ``generated`` ones are results of kernels whose
     code a compiler generates; ``fused`` ones of these only such kernels read, which it may make
-    one kernel of: then they never reach memory.
+    one kernel of: then they never reach memory. ``stream`` is the one that was current when it was
+    allocated, 0 the default: each has blocks of its own.
     """
 
     id: int
@@ -82,6 +83,7 @@ class Storage:
     name: str | None = None
     generated: bool = False
     fused: bool = False
+    stream: int = 0
 
 
 Scratch = tuple[tuple[int, ...], ...]

@@ -161,8 +161,7 @@ All of them run in the trace under torch's "fake" process group, on tensors with
 `graphmem verify --target cpu` runs the same under the same group for real. The tests compare the
 two, and FSDP2 also with a loop of its own, byte for byte.
 
-What is not in these numbers: the buffers of NCCL, which are outside of PyTorch's allocator, and
-that FSDP's streams have pools of their own in it, so that more is reserved than is said here.
+What is not in these numbers: the buffers of NCCL, which are outside of PyTorch's allocator.
 """
 
 

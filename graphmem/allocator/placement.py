@@ -58,7 +58,7 @@ def place(
     capacity: int | None = None,
     total: int | None = None,
 ) -> Placement:
-    """Run a schedule through the caching allocator, on one stream.
+    """Run a schedule through the caching allocator; all scratch is on the default stream.
 
     Args:
         on_device: whether a storage lies in the device's memory.
@@ -96,7 +96,7 @@ class _Run:
 
     def take(self, storage: Storage, operation: int) -> None:
         if storage.nbytes and self._on_device(storage):
-            block = self._malloc(storage.nbytes, operation, storage.id)
+            block = self._malloc(storage.nbytes, operation, storage.id, storage.stream)
             self._blocks[storage.id] = block
             self._sizes[storage.id] = block.size
 
@@ -121,11 +121,11 @@ class _Run:
             self._allocator.free(block)
         return taken
 
-    def _malloc(self, nbytes: int, operation: int, storage: int | None) -> Block:
+    def _malloc(self, nbytes: int, operation: int, storage: int | None, stream: int = 0) -> Block:
         """A block, with memory that the device does not have if need be."""
         while True:
             try:
-                block = self._allocator.malloc(nbytes)
+                block = self._allocator.malloc(nbytes, stream)
             except OutOfMemoryError as error:
                 self._shortage = self._shortage or Shortage(operation, storage, nbytes)
                 self._driver.lend(error.segment_bytes)

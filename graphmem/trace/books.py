@@ -15,6 +15,7 @@ from graphmem.schedule import Category, Scratch
 from graphmem.trace import known
 from graphmem.trace.ledger import Call, Entry, Ledger
 from graphmem.trace.moments import Moment, Moments
+from graphmem.trace.streams import Streams
 
 _UNSEEN = "aten.lift_fresh"
 """What happens below the dispatcher happens as if this operator were called."""
@@ -26,6 +27,7 @@ class Books:
     def __init__(self, moments: Moments) -> None:
         self.ledger = Ledger()
         self._moments = moments
+        self._streams = Streams()
 
     def adopt(self, tensor: Tensor, category: Category, module: str, name: str | None) -> Entry:
         """Enter what stands in memory before the first operation."""
@@ -76,6 +78,7 @@ class Books:
         """Enter that a storage takes other memory, or none, without a tensor's death."""
         moment = self._moments.now(_UNSEEN)
         made = self.ledger.resized(storage, old, nbytes)
+        made.stream = self._streams.current()
         self.add("torch.UntypedStorage.resize_", moment, [], [], [made])
         self.ledger.close(old)
 
@@ -103,6 +106,7 @@ class Books:
             tensor, born=len(self.ledger.calls), op=op, module=place.module, source=place.source
         )
         entry.forward = moment.forward
+        entry.stream = self._streams.current()
         entry.generated, entry.fused = self._moments.generated, self._moments.fused
         return entry
 

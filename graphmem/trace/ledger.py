@@ -81,6 +81,7 @@ class Entry:
     foreign: bool = False
     generated: bool = False
     fused: bool = False
+    stream: int = 0
     rests_on: Unknown | None = None
     most: int | None = None
     settled: bool = False
@@ -305,4 +306,5 @@ def _frozen_entry(entry: Entry, number: int) -> Storage:
         name=entry.name,
         generated=entry.generated,
         fused=entry.fused,
+        stream=entry.stream,
     )

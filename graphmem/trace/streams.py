@@ -1,7 +1,8 @@
 """CUDA's streams and events where there is no GPU: they order nothing, and are there to be named.
 
 What runs on another stream has the same size. Not covered: the allocator keeps a pool of
-blocks for each stream, and ``record_stream`` holds back a block that is freed.
+blocks for each stream (of CUDA's own; ``Streams`` tells those that FSDP2 takes apart), and
+``record_stream`` holds back a block that is freed.
 """
 
 from __future__ import annotations
@@ -56,3 +57,17 @@ def inert_streams() -> Iterator[None]:
         for name, value in inert.items():
             stack.enter_context(replaced(torch.cuda, name, value))
         yield
+
+
+class Streams:
+    """Numbers of the streams of ``torch.cpu``, which FSDP2 allocates on; 0 is the default.
+
+    They do nothing, but tell which one is current: hollow tensors are the CPU's.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {torch.cpu.current_stream(): 0}
+
+    def current(self) -> int:
+        """The number of the current stream."""
+        return self._numbers.setdefault(torch.cpu.current_stream(), len(self._numbers))

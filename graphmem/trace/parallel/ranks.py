@@ -43,8 +43,6 @@ class Ranks(Alone):
         if self._options.target is Target.CUDA:
             session.recorder.ledger.note(_NCCL)
         if self._is(Wrapper.FSDP):
-            if self._options.target is Target.CUDA:
-                session.recorder.ledger.note(sharded.STREAMS)
             sharded.to_meta(self._model)
             self._shard()
             sharded.hollow(self._model)

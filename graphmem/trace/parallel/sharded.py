@@ -8,9 +8,10 @@
    of gradients, the optimizer on the shards.
 3. Gathered parameters are temporaries, under their parameter's name; their storages are
    resized to nothing and back (``trace.storages``).
+4. The streams that gather and reduce have pools of their own in the allocator
+   (``trace.streams``).
 
-Rank 0 holds the most: ``torch.chunk`` gives the last ranks less, or nothing. Not covered: the
-streams that gather and reduce have pools of their own in CUDA's allocator, see ``STREAMS``.
+Rank 0 holds the most: ``torch.chunk`` gives the last ranks less, or nothing.
 
 Source: torch/distributed/fsdp/_fully_shard/ (torch 2.13 and 2.14).
 """
@@ -27,17 +28,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from graphmem.options import Options
-from graphmem.schedule import TOP_LEVEL, Category, Unknown
+from graphmem.schedule import TOP_LEVEL, Category
 from graphmem.trace.hollow import hollow_like
 from graphmem.trace.modules import ModuleCalls
 from graphmem.trace.recorder import Recorder
 from graphmem.trace.replaced import replaced
-
-STREAMS = Unknown(
-    "the pools of FSDP's streams in the caching allocator",
-    "all-gather and reduce-scatter",
-    "one pool for all streams",
-)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,13 +11,16 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import graphmem
+from graphmem.allocator import place
+from graphmem.analysis import make_options, traced_call
 from graphmem.errors import UsageError
 from graphmem.measure.cpu import verify
 from graphmem.measure.profile import profiled
 from graphmem.measure.stream import peak_of
+from graphmem.trace.inputs import as_call
 from graphmem.trace.parallel.group import fake_ranks
 
-from .models import ELEMENTS, LAYERS, WIDTH, WORDS, Transformer, tokens
+from .models import BLOCK, ELEMENTS, LAYERS, WIDTH, WORDS, Transformer, tokens
 
 
 def _by_hand(ranks: int) -> int:
@@ -172,3 +176,25 @@ def test_a_model_that_is_sharded_before_is_refused() -> None:
         fully_shard(model, mesh=mesh)
         with pytest.raises(UsageError, match="FSDPTransformer is sharded already"):
             graphmem.analyze(model, tokens())
+
+
+def test_what_gathers_and_reduces_has_pools_of_its_own() -> None:
+    options = make_options(zero=3, ranks=4)
+    call = as_call(tokens(), None)
+    _, schedule = traced_call(Transformer(), call, options)
+
+    streams = {storage.stream for storage in schedule.storages}
+    # The default, the one of what is gathered, which is copied there first, and the one of what
+    # is reduced.
+    assert len(streams) == 3
+    gathered = [s for s in schedule.storages if s.nbytes == 4 * sum(BLOCK) and s.stream]
+    assert len({storage.stream for storage in gathered}) == 1
+    # Each block is gathered in the forwards and backwards of two steps.
+    assert len(gathered) == LAYERS * 4
+    on_one = replace(schedule, storages=tuple(replace(s, stream=0) for s in schedule.storages))
+    apart, together = (
+        max(place(one, lambda storage: not storage.host).reserved_bytes)
+        for one in (schedule, on_one)
+    )
+    # Small requests of a stream take 2 MiB at least, large ones 20 MiB.
+    assert apart >= together + 2 * (2 << 20)
