@@ -51,12 +51,11 @@ def checkpointed_modules(model: nn.Module, options: Options) -> dict[str, nn.Mod
 
 @contextmanager
 def checkpointed(
-    model: nn.Module,
     modules: Mapping[str, nn.Module],
     options: Options,
     without_gradient: Callable[[str], None] = lambda path: None,
 ) -> Iterator[None]:
-    """Run every call of some modules of a model as a checkpoint.
+    """Run every call of some modules as a checkpoint.
 
     Args:
         without_gradient: is told of a module that a reentrant checkpoint leaves without one.
@@ -77,21 +76,20 @@ def checkpointed(
 
     nn.Module.__call__ = call  # type: ignore[method-assign]
     try:
-        with _without_cache(model):
-            yield
+        yield
     finally:
         nn.Module.__call__ = original  # type: ignore[method-assign]
 
 
 @contextmanager
-def _without_cache(model: nn.Module) -> Iterator[None]:
-    """Models of transformers keep no keys and values inside."""
+def without_cache(model: nn.Module) -> Iterator[bool]:
+    """Models of transformers keep no keys and values inside; whether there are such."""
     configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     caching = {id(c): c for c in configs if getattr(c, "use_cache", False) is True}
     for config in caching.values():
         config.use_cache = False
     try:
-        yield
+        yield bool(caching)
     finally:
         for config in caching.values():
             config.use_cache = True

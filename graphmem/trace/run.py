@@ -58,6 +58,12 @@ _FIXED_MODE = Unknown(
 )
 
 
+_CACHE_IS_OFF = Unknown(
+    "use_cache of a model of transformers whose modules are checkpointed",
+    "",
+    "off, as under its own checkpointing; without checkpoints it is what the configuration says",
+)
+
 _WITHOUT_GRADIENT = Unknown(
     "gradients of modules that a reentrant checkpoint calls without an input that requires one",
     "",
@@ -129,6 +135,8 @@ def trace_model(
             loop.changed(),
         ):
             session.checkpoints = tuple(loop.checkpoints)
+            if loop.cache_is_off:
+                session.recorder.ledger.note(_CACHE_IS_OFF)
             loop.compiled = call_
             session.module(model, adopted=lambda: ranks.shard(session))
             for name, tensor in named((args, kwargs), parameter_names(model)):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from graphmem import techniques
 from graphmem.errors import TraceError, UsageError
 from graphmem.options import Mode, Options, Precision, Target
-from graphmem.trace.checkpointing import checkpointed, checkpointed_modules
+from graphmem.trace.checkpointing import checkpointed, checkpointed_modules, without_cache
 from graphmem.trace.chunked_loss import ChunkedLoss
 from graphmem.trace.host_optimizer import HostOptimizer, ignored
 from graphmem.trace.in_backward import needs_closure, step_in_backward
@@ -39,7 +39,8 @@ class Loop:
     module is around it. ``checkpoints`` are the modules that are checkpointed, by path;
     ``saved_on_host`` gives the hooks of ``save_on_cpu``, and ``lies_on_host`` is told of what
     the optimizer has on the host, ``without_gradient`` of modules that a reentrant
-    checkpoint gives no gradient.
+    checkpoint gives no gradient. ``cache_is_off`` says that checkpoints took a model of
+    transformers its cache.
     """
 
     model: nn.Module
@@ -58,6 +59,7 @@ class Loop:
     lies_on_host: Callable[[Tensor], None] = ignored
     checkpoints: Mapping[str, nn.Module] = field(default_factory=dict)
     without_gradient: Callable[[str], None] = ignored
+    cache_is_off: bool = False
     in_optimizer: Callable[[], AbstractContextManager[Any]] = nullcontext
     _optimizer: Any = None
     _scaler: Any = None
@@ -70,8 +72,9 @@ class Loop:
         if self.options.channels_last:
             check_channels_last(self.model)
         self.checkpoints = checkpointed_modules(self.model, self.options)
-        told = self.without_gradient
-        with checkpointed(self.model, self.checkpoints, self.options, told):
+        keeps_none = without_cache(self.model) if self.checkpoints else nullcontext(False)
+        with checkpointed(self.checkpoints, self.options, self.without_gradient), keeps_none as off:
+            self.cache_is_off = off
             yield
 
     def prepare(self) -> None:

@@ -119,12 +119,14 @@ def test_checkpointed_blocks_keep_their_inputs_alone() -> None:
 
 def test_recomputed_operations_are_those_of_a_real_run() -> None:
     small = gpt2()
+    config: Any = small.model.config
+    config.use_cache = False
     with FlopCounterMode(display=False) as plain:
         _real_step(small.model, small.inputs)
     options = graphmem.analysis.make_options(target="cpu", checkpoint=small.blocks)
     modules = checkpointed_modules(small.model, options)
     small.model.zero_grad()
-    with checkpointed(small.model, modules, options), FlopCounterMode(display=False) as again:
+    with checkpointed(modules, options), FlopCounterMode(display=False) as again:
         _real_step(small.model, small.inputs)
     report = graphmem.analyze(
         small.model, small.inputs, target="cpu", optimizer="sgd", checkpoint=small.blocks
@@ -181,6 +183,16 @@ def test_a_reentrant_checkpoint_without_an_input_that_needs_a_gradient_is_told()
     (note,) = [item for item in report.unknown if "reentrant" in item.what]
     assert note.where == "0"
     assert {layer.module: layer.gradient_bytes for layer in report.layers}["0"] == 0
+
+
+def test_a_cache_that_checkpoints_switch_off_is_told() -> None:
+    small = gpt2()
+    report = graphmem.analyze(small.model, small.inputs, checkpoint=small.blocks, steps=1)
+    assert [item.assumed[:3] for item in report.unknown if "use_cache" in item.what] == ["off"]
+    config: Any = small.model.config
+    config.use_cache = False
+    report = graphmem.analyze(small.model, small.inputs, checkpoint=small.blocks, steps=1)
+    assert [item for item in report.unknown if "use_cache" in item.what] == []
 
 
 def test_a_pattern_that_matches_modules_that_are_never_called_is_told() -> None:
