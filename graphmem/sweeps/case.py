@@ -17,7 +17,7 @@ from graphmem.options import Mode, Options, Precision, Target, choice, nearest, 
 OPTIONS = (
     *("target", "master_weights", "optimizer", "foreach", "fused", "set_to_none"),
     *("clip_grad_norm", "accumulate", "steps", "grad", "strict", "alloc_conf", "headroom"),
-    *("trip_count", "routing", "assume"),
+    *("trip_count", "routing", "assume", "freeze", "lora", "quantize"),
     *techniques.DEFAULTS,
     *parallelism.DEFAULTS,
 )
@@ -89,14 +89,20 @@ _DEFAULTS = {field.name: field.default for field in fields_of(Options)}
 def _options(others: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The other options, as values that compare and hash."""
     for name, value in others.items():
-        if name in ("checkpoint", "checkpoint_save", "offload", "fsdp_units"):
+        if name in ("checkpoint", "checkpoint_save", "offload", "fsdp_units", "freeze"):
             yield name, techniques.as_text(value)
         elif name == "assume":
             yield name, tuple(sorted(dict(value or ()).items()))
+        elif name == "lora" and isinstance(value, Mapping):
+            yield name, ",".join(f"{key}={_joined(part)}" for key, part in value.items())
         elif name == "headroom":
             yield name, parse_bytes(value or 0, name)
         else:
             yield name, value
+
+
+def _joined(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -67,3 +67,13 @@ def test_what_differs_in_more_goes_alone() -> None:
 def test_several_processes_may_share_a_group() -> None:
     made = chunks(cases("a.py:m", batch=range(1, 33)), lanes=2)
     assert len({one.lane for one in made}) == 2
+
+
+def test_a_case_may_have_frozen_parts_adapters_and_packed_weights() -> None:
+    lora = {"r": 4, "targets": ["query", "value"]}
+    made = case("m:f", freeze=["a", "b"], lora=lora, quantize="nf4")
+    assert dict(made.options) == {
+        "freeze": "a,b",
+        "lora": "r=4,targets=query+value",
+        "quantize": "nf4",
+    }

@@ -34,6 +34,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphmem.targets import context
 from graphmem.targets.cuda.bitsandbytes import FUSED_ROWS
 from graphmem.trace.adapters.marks import table
 
@@ -87,7 +88,7 @@ class _MatMul4bit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: Packed4bit, bias: Tensor | None) -> Tensor:
         ctx.layer, ctx.bias = layer, None if bias is None else bias.dtype
-        if x.numel() // x.shape[-1] <= FUSED_ROWS:
+        if context.current().decided(_is_fused, x):
             return x.new_empty((*x.shape[:-1], layer.out_features))
         maxima = layer.maxima(x)  # both are held until the product is made
         return nn.functional.linear(x, layer.unpacked(maxima[-1], x.dtype), bias)
@@ -111,6 +112,11 @@ def _dequantized(layer: Packed4bit, like: Tensor) -> Tensor:
         return layer.unpacked(layer.absmax, layer.dtype)
     maxima = like.new_empty(layer.absmax.shape, dtype=torch.float32)
     return layer.unpacked(maxima.add_(layer.offset), layer.dtype)
+
+
+def _is_fused(x: Tensor) -> bool:
+    """Whether a kernel runs that makes no weight."""
+    return x.numel() // x.shape[-1] <= FUSED_ROWS
 
 
 class Packed8bit(nn.Linear):

@@ -3,7 +3,8 @@
 All nn.Linear are, except the output embeddings, what is tied to others, and the module with
 the last parameter. (Of a model that is not of transformers, all are.)
 
-Source: transformers/quantizers/base.py, ``get_keys_to_not_convert`` (5.24).
+Source: transformers/quantizers/base.py, ``get_keys_to_not_convert``; integrations/
+bitsandbytes.py, ``replace_with_bnb_linear`` (5.24).
 """
 
 from __future__ import annotations
@@ -54,19 +55,34 @@ def pack(model: nn.Module, packing: Packing, dtype: torch.dtype | None) -> None:
         (parent, name, module)
         for parent in model.modules()
         for name, module in parent.named_children()
-        if type(module) is nn.Linear and module not in kept
+        if _is_linear(module) and module not in kept
     ]
     if not linear:
         raise UsageError("quantize: the model has no nn.Linear whose weights could be packed")
     levels = nested_levels() if packing.endswith("double") else None
     for parent, name, module in linear:
+        plain = _as_linear(module)
         made = (
-            Packed8bit(module)
-            if packing is Packing.INT8
-            else Packed4bit(module, levels, dtype=dtype)
+            Packed8bit(plain) if packing is Packing.INT8 else Packed4bit(plain, levels, dtype=dtype)
         )
         made.train(module.training)
         setattr(parent, name, made)
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Whether a module is an nn.Linear, or transformers' Conv1D, which is one transposed."""
+    return type(module) is nn.Linear or (
+        type(module).__name__ == "Conv1D" and type(module).__module__.startswith("transformers.")
+    )
+
+
+def _as_linear(module: Any) -> nn.Linear:
+    if isinstance(module, nn.Linear):
+        return module
+    width, count = module.weight.shape
+    made = nn.Linear(width, count, bias=False, device="meta", dtype=module.weight.dtype)
+    made.register_parameter("bias", module.bias)
+    return made
 
 
 def _kept(model: nn.Module) -> set[nn.Module]:

@@ -187,3 +187,14 @@ def test_a_model_of_peft_and_bitsandbytes_is_the_same_as_both_options() -> None:
     ours = _report(quantize="nf4", lora={"r": 4, "targets": "base.0"})
     assert theirs.peak.allocated_bytes == ours.peak.allocated_bytes
     assert theirs.steps == ours.steps
+
+
+def test_transposed_layers_of_transformers_are_packed_too() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_embd=64, n_layer=1, n_head=4, vocab_size=100, n_positions=8)
+    ids = graphmem.spec("2x8:int64")
+    inputs = {"input_ids": ids, "labels": ids}
+    report = graphmem.analyze(transformers.GPT2LMHeadModel(config), inputs, quantize="int8")
+    rows = {layer.module: layer for layer in report.layers}
+    # 64 * 192 weights, 192 scales and a bias of 192
+    assert rows["transformer.h.0.attn.c_attn"].parameter_bytes == 64 * 192 + 2 * 4 * 192
