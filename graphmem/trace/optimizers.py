@@ -11,7 +11,7 @@ from torch import nn
 
 from graphmem.errors import UsageError, one_line
 from graphmem.options import Options, nearest
-from graphmem.trace.optim import ALIASES, MODELS, Hints, Model, written
+from graphmem.trace.optim import ALIASES, MODELS, Hints, Model, of_class, written
 
 OptimizerChoice = str | type[torch.optim.Optimizer] | Callable[[Iterable[nn.Parameter]], Any]
 
@@ -85,6 +85,8 @@ def make_optimizer(
         return _made(
             model.factory, parameters, _with_implementation(model.factory, arguments, options)
         )
+    if isinstance(choice, type) and (name := of_class(choice)) is not None:
+        return make_optimizer(name, parameters, options, hints)
     if isinstance(choice, type):
         return _made(choice, parameters, _with_implementation(choice, {}, options))
     return _made(choice, parameters, {})

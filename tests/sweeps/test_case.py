@@ -71,7 +71,7 @@ def test_several_processes_may_share_a_group() -> None:
 
 def test_a_case_may_have_frozen_parts_adapters_and_packed_weights() -> None:
     lora = {"r": 4, "targets": ["query", "value"]}
-    made = case("m:f", freeze=["a", "b"], lora=lora, quantize="nf4")
+    (made,) = cases("m:f", freeze=["a", "b"], lora=lora, quantize="nf4")
     assert dict(made.options) == {
         "freeze": "a,b",
         "lora": "r=4,targets=query+value",

@@ -7,7 +7,7 @@ as classes; the tests compare the two.
 """
 
 from graphmem.trace.optim.hints import Hints, hints_of
-from graphmem.trace.optim.names import ALIASES, MODELS, Model
+from graphmem.trace.optim.names import ALIASES, MODELS, Model, of_class
 from graphmem.trace.optim.written import written
 
-__all__ = ["ALIASES", "MODELS", "Hints", "Model", "hints_of", "written"]
+__all__ = ["ALIASES", "MODELS", "Hints", "Model", "hints_of", "of_class", "written"]

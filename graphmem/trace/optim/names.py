@@ -69,6 +69,17 @@ MODELS: dict[str, Model] = {
     "ao_adamwfp8": Model(LowBit, {"fp8": True}),
 }
 
+
+def of_class(cls: type[Any]) -> str | None:
+    """The name of the model to take for a class of torchao.
+
+    Its step is compiled; run eagerly, as under a trace, it has temporaries that it has not.
+    """
+    name = f"ao_{cls.__name__.lower()}"
+    is_torchao = cls.__module__.startswith("torchao.optim")
+    return name if is_torchao and name in MODELS else None
+
+
 _TRAINER = "(embeddings_32bit=True)"
 
 ALIASES: dict[str, str] = {

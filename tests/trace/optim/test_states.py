@@ -210,3 +210,12 @@ def test_adam_mini_has_the_same_states() -> None:
         return package(named, dim=128, n_heads=4, verbose=False)
 
     assert _states("adam_mini", model) == _states(made, model)
+
+
+def test_a_class_of_torchao_is_taken_as_compiled() -> None:
+    optim = pytest.importorskip("torchao.optim")
+    ours, theirs = (
+        graphmem.analyze(_model(), graphmem.spec("2x8:int64"), optimizer=choice).steps
+        for choice in ("ao_adamw4bit", optim.AdamW4bit)
+    )
+    assert ours == theirs
