@@ -75,6 +75,7 @@ def analyze(
     fsdp: bool = False,
     fsdp_units: str | Sequence[str] | None = None,
     fsdp_reshard: bool = True,
+    fsdp_prefetch: int = 0,
     fsdp_param_dtype: str | None = None,
     fsdp_reduce_dtype: str | None = None,
     tp: bool = False,
@@ -156,6 +157,9 @@ def analyze(
         fsdp_units: the modules that are given to ``fully_shard`` before the root is, by patterns
             of their paths such as ``"model.layers.*"``; by default the items of all ModuleLists.
         fsdp_reshard: ``reshard_after_forward``; True is torch's default, all but the root.
+        fsdp_prefetch: how many of the next units are gathered beforehand, in forward and in
+            backward (``set_modules_to_forward_prefetch`` and its like); 0 is torch's own
+            choice, the next one in backward.
         fsdp_param_dtype: of FSDP2's MixedPrecisionPolicy, such as ``"bfloat16"``.
         fsdp_reduce_dtype: as ``fsdp_param_dtype``, of gradients when they are reduced.
         tp: spread by tensor parallelism, ``parallelize_module`` of torch.
@@ -211,6 +215,7 @@ def analyze(
         fsdp=fsdp,
         fsdp_units=fsdp_units,
         fsdp_reshard=fsdp_reshard,
+        fsdp_prefetch=fsdp_prefetch,
         fsdp_param_dtype=fsdp_param_dtype,
         fsdp_reduce_dtype=fsdp_reduce_dtype,
         tp=tp,

@@ -122,6 +122,7 @@ class Options:
     fsdp: bool = False
     fsdp_units: str | None = None
     fsdp_reshard: bool = True
+    fsdp_prefetch: int = 0
     fsdp_param_dtype: str | None = None
     fsdp_reduce_dtype: str | None = None
     tp: bool = False

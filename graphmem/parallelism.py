@@ -27,6 +27,7 @@ DEFAULTS: Mapping[str, Any] = {
     "fsdp": False,
     "fsdp_units": None,
     "fsdp_reshard": True,
+    "fsdp_prefetch": 0,
     "fsdp_param_dtype": None,
     "fsdp_reduce_dtype": None,
     "tp": False,
@@ -40,6 +41,7 @@ _DETAILS = {
     "zero_bucket": (Wrapper.ZERO2,),
     "fsdp_units": (Wrapper.FSDP,),
     "fsdp_reshard": (Wrapper.FSDP,),
+    "fsdp_prefetch": (Wrapper.FSDP,),
     "fsdp_param_dtype": (Wrapper.FSDP,),
     "fsdp_reduce_dtype": (Wrapper.FSDP,),
     "tp_plan": (Wrapper.TENSORS,),
@@ -94,6 +96,8 @@ def _check_details(options: Options) -> None:
             raise UsageError(f"{words(name)}: goes with {' or '.join(wrappers)}")
     if options.bucket_cap_mb < 1:
         raise UsageError(f"bucket cap must be 1 MiB or more, not {options.bucket_cap_mb}")
+    if options.fsdp_prefetch < 0:
+        raise UsageError(f"fsdp prefetch must be 0 units or more, not {options.fsdp_prefetch}")
     if options.zero_bucket < 1:
         raise UsageError(f"zero bucket must be 1 element or more, not {options.zero_bucket}")
     for name in ("fsdp_param_dtype", "fsdp_reduce_dtype"):

@@ -46,6 +46,13 @@ def add_parallelism(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="its reshard_after_forward (default: all but the root)",
     )
+    group.add_argument(
+        "--fsdp-prefetch",
+        type=int,
+        default=0,
+        metavar="N",
+        help="gather the next N units beforehand in forward and backward (0: torch's own choice)",
+    )
     for name in ("param", "reduce"):
         group.add_argument(
             f"--fsdp-{name}-dtype",

@@ -44,6 +44,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "ranks": None,
     "fsdp_units": None,
     "fsdp_reshard": True,
+    "fsdp_prefetch": 0,
     "fsdp_param_dtype": None,
     "fsdp_reduce_dtype": None,
     "tp_plan": None,

@@ -50,10 +50,21 @@ def sharded(
     try:
         for module in (*units.values(), root):
             fully_shard(module, **arguments, reshard_after_forward=reshards)
+        _prefetch(list(units.values()), options.fsdp_prefetch)
         yield
     finally:
         for module in root.modules():
             kept._module_state_mapping.pop(module, None)
+
+
+def _prefetch(units: list[Any], count: int) -> None:
+    """Let each unit gather the ``count`` next ones, as in torch's FSDP2 tutorial.
+
+    They run in the order of ``units``, in backward in the opposite one.
+    """
+    for i, unit in enumerate(units if count else ()):
+        unit.set_modules_to_forward_prefetch(units[i + 1 : i + 1 + count])
+        unit.set_modules_to_backward_prefetch(units[max(i - count, 0) : i][::-1])
 
 
 def _dtype(name: str | None) -> torch.dtype | None:

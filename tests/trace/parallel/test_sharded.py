@@ -59,6 +59,7 @@ def test_the_peak_of_a_rank_is_that_of_torchs_own_run(ranks: int) -> None:
     [
         {"fsdp_units": "embedding,blocks.*"},
         {"fsdp_units": "blocks.0,blocks.2", "fsdp_reshard": False},
+        {"fsdp_prefetch": 2},
         {"accumulate": 2, "clip_grad_norm": 1.0, "set_to_none": False},
         {"optimizer": "sgd+momentum", "foreach": False},
         {"mode": "inference"},
@@ -198,3 +199,14 @@ def test_what_gathers_and_reduces_has_pools_of_its_own() -> None:
     )
     # Small requests of a stream take 2 MiB at least, large ones 20 MiB.
     assert apart >= together + 2 * (2 << 20)
+
+
+def test_units_that_are_gathered_beforehand_are_there_together() -> None:
+    run: dict[str, Any] = {"target": "cpu", "mode": "inference", "zero": 3, "ranks": 4}
+    implicit, explicit = (
+        graphmem.analyze(Transformer(), tokens(), **run, fsdp_prefetch=count) for count in (0, 1)
+    )
+
+    # The buffer of another block, which its copy-out has not emptied yet.
+    added = explicit.peak.allocated_bytes - implicit.peak.allocated_bytes
+    assert added == 4 * sum(BLOCK)
