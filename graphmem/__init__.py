@@ -20,6 +20,7 @@ from graphmem.report import Report
 if TYPE_CHECKING:
     from graphmem.analysis import analyze, graph, record
     from graphmem.largest import MaxBatch, max_batch
+    from graphmem.plans import Plan, plan
     from graphmem.sources.inputs import InputSpec, spec
     from graphmem.sources.onnx.subject import from_onnx
     from graphmem.sources.onnx.user_rules import onnx_rule
@@ -37,6 +38,7 @@ __all__ = [
     "InvariantError",
     "MaxBatch",
     "ModelLoadError",
+    "Plan",
     "Report",
     "TraceError",
     "UnsupportedOpError",
@@ -50,6 +52,7 @@ __all__ = [
     "graph",
     "max_batch",
     "onnx_rule",
+    "plan",
     "record",
     "register_rule",
     "spec",
@@ -63,6 +66,8 @@ _LAZY = {
     "record": "graphmem.analysis",
     "MaxBatch": "graphmem.largest",
     "max_batch": "graphmem.largest",
+    "Plan": "graphmem.plans",
+    "plan": "graphmem.plans",
     "InputSpec": "graphmem.sources.inputs",
     "from_onnx": "graphmem.sources.onnx.subject",
     "onnx_rule": "graphmem.sources.onnx.user_rules",

@@ -25,7 +25,17 @@ ROOT = Path(graphmem.__file__).resolve().parent
 EVERYBODY = frozenset({"errors", "options", "as_text", "collector"})
 _DATA = frozenset({"devices", "schedule", "liveness", "allocator", "report", "fits", "summary"})
 _TORCH = frozenset(
-    {"sources", "targets", "trace", "analysis", "measure", "serving", "instantiate", "largest"}
+    {
+        "sources",
+        "targets",
+        "trace",
+        "analysis",
+        "measure",
+        "serving",
+        "instantiate",
+        "largest",
+        "plans",
+    }
 )
 
 ARROWS: dict[str, frozenset[str]] = {
@@ -65,6 +75,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "textbook": _DATA | {"analysis"},
     "sweeps": _DATA | {"techniques", "parallelism", "sources", "trace", "analysis", "instantiate"},
     "largest": _DATA | {"sources", "trace", "analysis", "instantiate"},
+    "plans": _DATA
+    | {"techniques", "parallelism", "sources", "trace", "analysis", "instantiate", "largest"},
     "commands": _DATA
     | _TORCH
     | {"techniques", "parallelism", "render", "snapshots", "ort", "textbook", "sweeps"},
@@ -73,7 +85,7 @@ ARROWS: dict[str, frozenset[str]] = {
 }
 
 # Against the arrows, inside of a function only: print(report) shows the table.
-LATE = {("report", "render"), ("textbook", "render"), ("largest", "render")}
+LATE = {("report", "render"), ("textbook", "render"), ("largest", "render"), ("plans", "render")}
 
 HEAVY = {
     "torch": ("analysis.py", *(f"{room}/*" for room in _TORCH)),

@@ -11,6 +11,7 @@ from graphmem.errors import ExitCode
 COMMANDS = {
     "analyze": "graphmem.commands.analyze:Analyze",
     "max-batch": "graphmem.commands.max_batch:MaxBatchCommand",
+    "plan": "graphmem.commands.plan:PlanCommand",
     "sweep": "graphmem.commands.sweep:Sweep",
     "verify": "graphmem.commands.verify:Verify",
     "estimate": "graphmem.commands.estimate:EstimateCommand",

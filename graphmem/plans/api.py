@@ -1,0 +1,137 @@
+"""``graphmem.plan``, and the same of any run that can be traced with other options."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from graphmem.analysis import make_options, optimizer_name
+from graphmem.errors import UsageError
+from graphmem.largest.memory import Memory
+from graphmem.options import Mode, Options, parse_bytes
+from graphmem.plans.answer import Plan
+from graphmem.plans.blocks import blocks_of
+from graphmem.plans.candidates import techniques
+from graphmem.plans.search import Search, Trace
+from graphmem.plans.technique import Run
+from graphmem.schedule import Category, Schedule
+from graphmem.sources.inputs import ModelInputs
+from graphmem.sources.overrides import with_batch
+from graphmem.trace.inputs import as_call
+from graphmem.trace.lazy import materialized
+from graphmem.trace.run import trace_model
+
+ENOUGH = 5
+SECONDS = 40.0
+
+
+def plan(
+    model: nn.Module,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    device: str | None = None,
+    budget: int | str | None = None,
+    gpus: int | None = None,
+    batch: int | None = None,
+    loss: Callable[[Any], Tensor] | None = None,
+    optimizer: str = "adamw",
+    enough: int = ENOUGH,
+    seconds: float = SECONDS,
+    **options: Any,
+) -> Plan:
+    """What to change so that a training fits: combinations of techniques, each simulated.
+
+    Args:
+        model: as for ``analyze``.
+        inputs: as for ``analyze``.
+        kwargs: as for ``analyze``.
+        device: the GPU that it is to fit on.
+        budget: the bytes that PyTorch's allocator may reserve, such as ``"20GiB"``.
+        gpus: how many GPUs there are; None: one, and more of them are the last resort.
+        batch: the batch, if it may be cut into micro-batches: the first dimension of the inputs.
+        loss: as for ``analyze``.
+        optimizer: its name.
+        enough: how many combinations are wanted.
+        seconds: after so many no trace begins.
+        options: others of ``analyze``.
+
+    Raises:
+        GraphmemError: in one line, if an argument or the model can't be used.
+    """
+    resolved = make_options(**options, device=device, optimizer=optimizer_name(optimizer))
+    memory = Memory(resolved, None if budget is None else parse_bytes(budget, "budget"))
+    call = as_call(inputs, kwargs)
+
+    def trace(changed: Options, parts: int) -> Schedule:
+        args, kwargs = call
+        if parts > 1:
+            assert batch is not None  # else there are no micro-batches
+            cut = with_batch(type(model).__name__, ModelInputs(args, kwargs), batch // parts)
+            args, kwargs = cut.args, cut.kwargs
+        with materialized(model, (args, kwargs)):
+            name = changed.optimizer
+            return trace_model(model, (args, kwargs), changed, loss, name).schedule
+
+    return made(type(model).__name__, trace, memory, gpus, batch, enough, seconds)
+
+
+def made(
+    subject: str,
+    trace: Trace,
+    memory: Memory,
+    gpus: int | None = None,
+    batch: int | None = None,
+    enough: int = ENOUGH,
+    seconds: float = SECONDS,
+    on_trace: Callable[[str], None] = lambda _: None,
+) -> Plan:
+    """The plan of a run.
+
+    Args:
+        subject: its name.
+        trace: the run with other options, its batch in so many parts.
+        memory: what it has to fit into.
+        gpus: as for ``plan``.
+        batch: as for ``plan``.
+        enough: as for ``plan``.
+        seconds: as for ``plan``.
+        on_trace: is told of each trace that begins.
+
+    Raises:
+        UsageError: of an inference, which nothing here makes smaller.
+        GraphmemError: as the trace of the run as it is raises it.
+    """
+    if memory.options.mode is not Mode.TRAINING:
+        raise UsageError("plan: it makes trainings fit; for an inference see max-batch")
+    start = time.monotonic()
+    search = Search(trace, memory, enough, seconds, on_trace)
+    base, schedule = search.base()
+    run = _run(schedule, memory.options, gpus, batch)
+    found = search.find(base, run, [] if base.fit.fits else techniques(run))
+    return Plan(
+        subject=subject,
+        device=memory.options.device,
+        budget_bytes=memory.budget,
+        allowed_bytes=memory.allowed_bytes,
+        gpus=gpus,
+        searched=found,
+        created_from=memory.options.to_dict(),
+        seconds=time.monotonic() - start,
+    )
+
+
+def _run(schedule: Schedule, options: Options, gpus: int | None, batch: int | None) -> Run:
+    parameters = [s for s in schedule.storages if s.category is Category.PARAMETERS]
+    fp32 = sum(s.nbytes for s in parameters if s.dtype == "float32")
+    return Run(
+        options=options,
+        schedule=schedule,
+        blocks=blocks_of(schedule.modules),
+        batch=batch,
+        gpus=gpus,
+        fp32=2 * fp32 > sum(s.nbytes for s in parameters),
+    )
