@@ -23,7 +23,7 @@ from graphmem.schedule import Schedule
 from graphmem.trace import known
 from graphmem.trace.adapters import LoraSettings, freeze, with_lora
 from graphmem.trace.inputs import Call, as_call, named, real_input, replace
-from graphmem.trace.layouts import image
+from graphmem.trace.layouts import check_channels_last, image
 from graphmem.trace.optimizers import OptimizerChoice
 from graphmem.trace.parallel import Alone
 from graphmem.trace.quantized import packed_weights
@@ -99,6 +99,7 @@ def verify_call(
     real = _copy(model).to(device="cpu", dtype=dtype)
     real_call: Call = replace(call, lambda leaf: real_input(leaf, dtype))
     if options.channels_last:
+        check_channels_last(real)
         moved: Any = real
         real = moved.to(memory_format=torch.channels_last)
         real_call = replace(real_call, image)

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import graphmem
 from graphmem.errors import UsageError
+from graphmem.measure.cpu import verify
 from graphmem.trace.checkpointing import checkpointed, checkpointed_modules
 from graphmem.trace.chunked_loss import ChunkedLoss
 from tests.trace import subjects
@@ -278,6 +279,19 @@ def test_weights_and_images_lie_with_their_channels_last() -> None:
     weight = model[0].weight
     assert isinstance(weight, Tensor)
     assert weight.is_contiguous()
+
+
+def test_a_model_of_volumes_has_no_channels_last() -> None:
+    model, inputs = nn.Conv3d(3, 4, 1), torch.randn(1, 3, 2, 2, 2)
+    for run in (graphmem.analyze, verify):
+        with pytest.raises(UsageError, match="channels last: weight has 5 dimensions"):
+            run(model, inputs, channels_last=True)
+
+
+def test_a_chunked_loss_takes_the_place_of_loss() -> None:
+    small = gpt2()
+    with pytest.raises(UsageError, match="it takes the place of loss"):
+        graphmem.analyze(small.model, small.inputs, chunked_loss=2, loss=lambda output: output.loss)
 
 
 def test_a_chunked_loss_is_the_same_loss() -> None:
