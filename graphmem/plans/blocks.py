@@ -39,3 +39,28 @@ def _above(path: str) -> list[str]:
 def patterns(blocks: Iterable[str]) -> str:
     """The patterns of ``--checkpoint`` that match the blocks: ``model.layers.*``."""
     return ",".join(dict.fromkeys(f"{_parent(path)}.*".lstrip(".") for path in blocks))
+
+
+def compact(blocks: Iterable[str]) -> str:
+    """The patterns that match some blocks and no others: ``layers.[0-9],layers.1[0-4]``."""
+    decades: dict[str, list[int]] = {}
+    for path in blocks:
+        decades.setdefault(path[:-1], []).append(int(path[-1]))
+    return ",".join(
+        f"{start}{_digits(run)}" for start, digits in decades.items() for run in _runs(digits)
+    )
+
+
+def _runs(digits: Iterable[int]) -> list[list[int]]:
+    """Digits in runs without gaps."""
+    runs: list[list[int]] = []
+    for digit in sorted(digits):
+        if runs and digit == runs[-1][-1] + 1:
+            runs[-1].append(digit)
+        else:
+            runs.append([digit])
+    return runs
+
+
+def _digits(run: list[int]) -> str:
+    return str(run[0]) if len(run) == 1 else f"[{run[0]}-{run[-1]}]"

@@ -23,6 +23,7 @@ from graphmem.allocator import parse_alloc_conf, place
 from graphmem.errors import GraphmemError, UsageError, one_line
 from graphmem.largest.memory import Memory, requested_bytes
 from graphmem.options import Options
+from graphmem.plans.blocks import compact
 from graphmem.plans.bound import Bound
 from graphmem.plans.candidates import checkpointing
 from graphmem.plans.checkpoints import best_set
@@ -185,7 +186,7 @@ class Search:
             if not chosen or len(chosen) == len(run.blocks):
                 return
             name = f"checkpoint {len(chosen)} of {len(run.blocks)} blocks"
-            combination = (*without, checkpointing.technique(name, ",".join(chosen)))
+            combination = (*without, checkpointing.technique(name, compact(chosen)))
             changed = _changed(self._memory.options, combination)
             assert changed is not None
             for one, _ in self._attempt(combination, changed):
