@@ -19,7 +19,7 @@ from graphmem.errors import UsageError
 from graphmem.options import nearest
 from graphmem.sources.packages import needed
 from graphmem.trace.adapters.around_packed import around_packed
-from graphmem.trace.adapters.marks import KEEPS_DTYPE
+from graphmem.trace.adapters.marks import KEEPS_DTYPE, keeps_dtype
 from graphmem.trace.adapters.packed import Packed4bit, Packed8bit
 
 _HALF = (torch.bfloat16, torch.float16)
@@ -32,7 +32,8 @@ class LoraSettings:
     """peft's ``LoraConfig``; ``targets`` and ``save`` are names with ``+`` between them.
 
     ``targets`` None takes peft's own for the type of model; ``save`` are modules that are
-    trained whole.
+    trained whole. ``kbit`` is peft's ``prepare_model_for_kbit_training`` before: what is not
+    packed is cast to fp32. (It switches checkpointing on too, which here is ``--checkpoint``.)
     """
 
     r: int = 8
@@ -42,6 +43,7 @@ class LoraSettings:
     save: str | None = None
     bias: str = "none"
     dora: bool = False
+    kbit: bool = False
 
     @staticmethod
     def of(given: str | Mapping[str, Any]) -> LoraSettings:
@@ -99,6 +101,8 @@ def with_lora(model: nn.Module, settings: LoraSettings, dtype: torch.dtype | Non
     """
     peft = needed("peft", "peft", "lora")
     config = _config(peft, settings)
+    if settings.kbit:
+        _prepare(model)
     try:
         with warnings.catch_warnings():  # of names that transformers changed under peft
             warnings.simplefilter("ignore", FutureWarning)
@@ -108,6 +112,18 @@ def with_lora(model: nn.Module, settings: LoraSettings, dtype: torch.dtype | Non
     base: nn.Module = made.base_model.model
     _convert(base, dtype)
     return base
+
+
+def _prepare(model: nn.Module) -> None:
+    """Freeze everything, and cast what is not packed to fp32.
+
+    Source: peft/utils/other.py, ``prepare_model_for_kbit_training`` (peft 0.21).
+    """
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+        if parameter.is_floating_point() and not keeps_dtype(parameter):
+            parameter.data = parameter.data.to(torch.float32)
+            setattr(parameter, KEEPS_DTYPE, True)
 
 
 def _config(peft: Any, settings: LoraSettings) -> Any:

@@ -10,7 +10,8 @@ Of a weight of N x K elements:
 Forward of 4 bits makes the whole weight in the input's dtype, multiplies, and lets it go;
 with ``double`` it makes the fp32 maxima before, twice, and holds them so long. Backward makes
 the weight again, in the dtype that it had before it was packed, and casts it where the
-gradient has another. Nothing is saved: the base weight is frozen, so the input is not needed.
+gradient has another. (bitsandbytes computes in the input's dtype as well, unless that is fp16
+and another was set.) Nothing is saved: the base weight is frozen, so the input is not needed.
 
 Forward of 8 bits casts the input to fp16, makes its int8 form and an int32 product, and casts
 that to fp16 and to the input's dtype. The input is kept for backward (as an attribute, not

@@ -131,3 +131,11 @@ def test_a_published_resnet_50_holds_twice_the_activations_with_dropout() -> Non
     trained, saved = held(lora)
     assert trained == 317_772
     assert saved + images == pytest.approx(2618.32 * MIB, abs=0.01 * MIB)
+
+
+def test_a_model_prepared_for_packed_weights_has_all_else_in_fp32() -> None:
+    model = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64, bias=False))
+    packed = _report(model, "r=4,targets=1,kbit=true", quantize="nf4", precision="bf16")
+    # weight and bias of the norm, half a byte a weight with 64 maxima and 16 levels, adapters
+    assert packed.breakdown["parameters"] == 4 * 2 * 64 + (2048 + 256 + 64) + 4 * 2 * 4 * 64
+    assert packed.subject.trainable_parameters == 2 * 4 * 64
