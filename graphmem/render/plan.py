@@ -31,9 +31,8 @@ def _sections(plan: Line, style: str) -> Iterator[str]:
     yield "\n".join(line for text in _head(plan) for line in wrap(text, screen_width()))
     if plan["fitting"]:
         yield _table(plan["fitting"], style)
-        yield "\n\n".join(
-            _recipe(i, line, style) for i, line in enumerate(plan["fitting"], start=1)
-        )
+        recipes = [_recipe(i, line, style) for i, line in enumerate(plan["fitting"], start=1)]
+        yield "\n\n".join(recipes)
     if plan["others"]:
         yield "Tried, and too large:"
         largest_first = sorted(plan["others"], key=lambda line: -line["headroom_bytes"])
@@ -65,16 +64,16 @@ def _names(line: Line) -> str:
 
 
 def _table(lines: Sequence[Line], style: str) -> str:
-    headers = ["", "change", "loses", "peak", "reserved", "saves", "spare"]
+    headers = ["", "change", "loses", "peak", "saves", "spare"]
     rows = [[str(i), *_row(line)] for i, line in enumerate(lines, start=1)]
-    align = ["right", "left", "left", "right", "right", "right", "right"]
+    align = ["right", "left", "left", "right", "right", "right"]
     made: str = tabulate(
         rows,
         headers,
         tablefmt=style,
         colalign=align,
         disable_numparse=True,
-        maxcolwidths=None if style == "github" else [None, 30, None, None, None, None, None],
+        maxcolwidths=None if style == "github" else [None, 22, 16, None, None, None],
     )
     return made
 
@@ -85,8 +84,7 @@ def _row(line: Line) -> list[str]:
         _names(line),
         _loses(line),
         format_bytes(line["allocated_bytes"]),
-        format_bytes(line["reserved_bytes"]),
-        format_bytes(saved, signed=True),
+        format_bytes(saved),
         format_bytes(spare, signed=True),
     ]
 
@@ -107,7 +105,7 @@ def _recipe(number: int, line: Line, style: str) -> str:
         return "\n".join([f"**{number}.** `{flags}`\n", *parts])
     texts = [f"- {t['name']}: {t['code']} (cost: {t['cost']})" for t in line["techniques"]]
     lines = [one for t in texts for one in wrap(t, screen_width(), first="   ", later="     ")]
-    return "\n".join([*wrap(f"{number}. {flags}", screen_width(), later="   "), *lines])
+    return "\n".join([f"{number}. {flags}", *lines])  # one line, to be copied
 
 
 def _rest(plan: Line) -> Iterator[str]:
