@@ -98,7 +98,7 @@ def estimate(
     numbers = numbers_of(
         params=params,
         precision=precision,
-        optimizer=optimizer if isinstance(optimizer, str) else optimizer.__name__.lower(),
+        optimizer=optimizer if isinstance(optimizer, str) else _name(optimizer),
         master_weights=master_weights,
         batch=batch,
         seq=seq,
@@ -195,12 +195,18 @@ def _filled(numbers: Numbers, report: Report, config: Any) -> Numbers:
     leaves = (layer for layer in report.layers if layer.module not in holders)
     steps = len(report.steps)  # a layer counts its calls in all of them
     outputs = sum(layer.output_bytes * layer.calls // steps for layer in leaves)
-    return replace(filled, activations=outputs, counted="each layer's largest output, times its calls")
+    return replace(
+        filled, activations=outputs, counted="each layer's largest output, times its calls"
+    )
 
 
 def _first(config: Any, names: tuple[str, ...]) -> int | None:
     found = (getattr(config, name, None) for name in names)
     return next((value for value in found if isinstance(value, int)), None)
+
+
+def _name(optimizer: Any) -> str:
+    return str(getattr(optimizer, "__name__", type(optimizer).__name__)).lower()
 
 
 def _bytes(value: int | str | None, option: str) -> int | None:

@@ -39,12 +39,18 @@ STATES: dict[str, States] = {
     "rprop": States(2),
     "asgd": States(1),
     "muon": States(1),
+    "muon+adamw": States(1),
     "lion": States(1),
     "adam_mini": States(1),
     "adafactor": States(0),
     "adam8bit": States(2, _BYTE),
     "adamw8bit": States(2, _BYTE),
+    "paged_adam8bit": States(0),
     "paged_adamw8bit": States(0),
+    "paged_adamw": States(0),
+    "paged_lion8bit": States(0),
+    "ademamix": States(3),
+    "ademamix8bit": States(3, _BYTE),
     "lion8bit": States(1, _BYTE),
     "ao_adamw8bit": States(2, _BYTE),
     "ao_adamw4bit": States(2, _HALF),
@@ -53,12 +59,17 @@ STATES: dict[str, States] = {
 
 
 def states_of(name: str) -> States:
-    """What the textbook counts for an optimizer.
+    """What the textbook counts for an optimizer; arguments in brackets may follow its name.
 
     Raises:
         UsageError: with the nearest name.
     """
-    if name.lower() not in STATES:
-        known = nearest(name.lower(), STATES)
+    base, _, arguments = name.lower().partition("(")
+    if base == "sgd" and "momentum=" in arguments:
+        base = "sgd+momentum"
+    if "amsgrad=true" in arguments:
+        base = "amsgrad"
+    if base not in STATES:
+        known = nearest(base, STATES)
         raise UsageError(f"optimizer: no textbook counts the states of {name!r}{known}")
-    return STATES[name.lower()]
+    return STATES[base]

@@ -120,5 +120,7 @@ def _made(
     try:
         made: torch.optim.Optimizer = factory(parameters, **arguments)
     except Exception as error:
-        raise UsageError(f"optimizer {name}: {type(error).__name__}: {one_line(error)}") from error
+        more = "; muon+adamw gives all others to AdamW" if factory is torch.optim.Muon else ""
+        why = f"{type(error).__name__}: {one_line(error)}{more}"
+        raise UsageError(f"optimizer {name}: {why}") from error
     return made

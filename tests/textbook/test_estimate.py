@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 import graphmem
@@ -65,6 +66,8 @@ def test_the_command_needs_no_torch_for_numbers() -> None:
     [
         ({"optimizer": "sgd"}, 2, 0),
         ({"optimizer": "amsgrad"}, 2, 3 * 4 * 10**6),
+        ({"optimizer": "sgd(momentum=0.9)"}, 2, 4 * 10**6),
+        ({"optimizer": torch.optim.Adagrad}, 2, 4 * 10**6),
         ({"optimizer": "adamw8bit"}, 2, 2 * 10**6),  # two states of a byte
         ({"optimizer": "ao_adamw4bit"}, 2, 10**6),  # two of half a byte
         ({"precision": "amp-bf16"}, 0, 4 * 10**6),

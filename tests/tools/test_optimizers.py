@@ -46,7 +46,7 @@ def test_a_line_has_a_cell_for_every_column() -> None:
     made = Row("adamw", parameters=2**20, states=2**21, temporaries=2**20)
     assert line(made) == "| `adamw` | 2.0 | 2.000 | 2 | 1.0 | torch.optim |"
     paged = Row("paged_adamw", parameters=2**20, states=0, paged=2**21)
-    assert line(paged).startswith("| `paged_adamw` | 0.0 and 2.0 paged | 0.000 | - | 0.0 |")
+    assert line(paged).startswith("| `paged_adamw` | 0.0 and 2.0 paged | 0.000 | 0 | 0.0 |")
 
 
 def test_the_page_has_each_optimizer() -> None:

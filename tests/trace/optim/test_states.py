@@ -219,3 +219,8 @@ def test_a_class_of_torchao_is_taken_as_compiled() -> None:
         for choice in ("ao_adamw4bit", optim.AdamW4bit)
     )
     assert ours == theirs
+
+
+def test_muon_alone_says_who_takes_the_others() -> None:
+    with pytest.raises(UsageError, match="gives all others to AdamW"):
+        _states("muon")
