@@ -26,9 +26,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphmem.schedule import Unknown
+from graphmem.targets import context
 from graphmem.trace.optim.base import OneByOne
 
 _LEAST = 4096
+_COMPILED = Unknown(
+    "temporaries of the optimizer's compiled step",
+    "torchao's single_param_adam",
+    "none: all is fused into one kernel",
+)
 
 
 class LowBit(OneByOne):
@@ -52,6 +59,11 @@ class LowBit(OneByOne):
     def new_states(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """Two states, with amsgrad three."""
         return {"step": 0, **{f"state{i}": self._new(parameter) for i in range(self._count)}}
+
+    def update(self, parameter: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        """One compiled kernel."""
+        context.current().note(_COMPILED)
+        super().update(parameter, state, group)
 
     def _new(self, parameter: Tensor) -> Any:
         numel = parameter.numel()

@@ -221,6 +221,13 @@ def test_a_class_of_torchao_is_taken_as_compiled() -> None:
     assert ours == theirs
 
 
+def test_what_a_compiled_step_takes_is_told_as_unknown() -> None:
+    report = graphmem.analyze(_model(), graphmem.spec("2x8:int64"), optimizer="ao_adamw8bit")
+    assert [item.where for item in report.unknown if "compiled step" in item.what] == [
+        "torchao's single_param_adam"
+    ]
+
+
 def test_muon_alone_says_who_takes_the_others() -> None:
     with pytest.raises(UsageError, match="gives all others to AdamW"):
         _states("muon")
