@@ -35,11 +35,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphmem.schedule import Unknown
 from graphmem.targets import context
 from graphmem.targets.cuda.bitsandbytes import FUSED_ROWS
 from graphmem.trace.adapters.marks import table
 
 BLOCK, NESTED, NESTED_LEVELS = 64, 256, 256
+MAYBE_FUSED_ROWS = 1536
+_EITHER = Unknown(
+    "whether a 4-bit product makes its whole weight",
+    f"bitsandbytes, up to {MAYBE_FUSED_ROWS:,} rows: by GPU and size since version 0.50",
+    "it does",
+)
+_OUTLIERS = Unknown("columns of outliers in 8-bit products", "bitsandbytes", "there are none")
 OUTLIERS = 6.0
 """transformers' ``llm_int8_threshold``."""
 
@@ -89,8 +97,12 @@ class _MatMul4bit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: Packed4bit, bias: Tensor | None) -> Tensor:
         ctx.layer, ctx.bias = layer, None if bias is None else bias.dtype
-        if context.current().decided(_is_fused, x):
+        told = context.current()
+        kernel = told.decided(_kernel, x)
+        if kernel == "fused":
             return x.new_empty((*x.shape[:-1], layer.out_features))
+        if kernel == "either":
+            told.note(_EITHER)
         maxima = layer.maxima(x)  # both are held until the product is made
         return nn.functional.linear(x, layer.unpacked(maxima[-1], x.dtype), bias)
 
@@ -115,9 +127,12 @@ def _dequantized(layer: Packed4bit, like: Tensor) -> Tensor:
     return layer.unpacked(maxima.add_(layer.offset), layer.dtype)
 
 
-def _is_fused(x: Tensor) -> bool:
-    """Whether a kernel runs that makes no weight."""
-    return x.numel() // x.shape[-1] <= FUSED_ROWS
+def _kernel(x: Tensor) -> str:
+    """Whether a product of so many rows makes its weight (``whole``) or not (``fused``)."""
+    rows = x.numel() // x.shape[-1]
+    if rows <= FUSED_ROWS:
+        return "fused"
+    return "either" if rows <= MAYBE_FUSED_ROWS else "whole"
 
 
 class Packed8bit(nn.Linear):
@@ -144,6 +159,7 @@ class _MatMul8bit(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, layer: Packed8bit, bias: Tensor | None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         ctx.layer, ctx.shape, ctx.bias = layer, x.shape, None if bias is None else bias.dtype
+        context.current().note(_OUTLIERS)
         codes, _scales = _quantized(rows.to(torch.float16))  # held to the end
         product = codes.new_empty((rows.shape[0], layer.out_features), dtype=torch.int32)
         made = product.new_empty(product.shape, dtype=torch.float16)

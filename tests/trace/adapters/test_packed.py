@@ -103,6 +103,24 @@ def test_up_to_four_rows_make_no_weight() -> None:
     assert peak == TABLES["nf4"] + 2 * 4 * K + 2 * 4 * N
 
 
+@pytest.mark.parametrize(
+    ("packing", "rows", "told"),
+    [
+        ("nf4", 4, []),
+        ("nf4", 1536, ["whether a 4-bit product makes its whole weight"]),
+        ("nf4", 1537, []),
+        ("int8", 4, ["columns of outliers in 8-bit products"]),
+    ],
+)
+def test_what_depends_on_the_gpu_or_on_values_is_told(
+    packing: str, rows: int, told: list[str]
+) -> None:
+    model = nn.Sequential(nn.Linear(K, N, bias=False))
+    spec = graphmem.spec(f"{rows}x{K}")
+    report = graphmem.analyze(model, spec, mode="inference", quantize=packing, target="cpu")
+    assert [item.what for item in report.unknown] == told
+
+
 def test_a_backward_makes_the_weight_again() -> None:
     def backward(**options: Any) -> int:
         found = _report(**options).steps[0].phases["backward"]
