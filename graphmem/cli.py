@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import inspect
 import gc
 import sys
 from collections.abc import Sequence
@@ -78,7 +79,8 @@ def _run(argv: list[str]) -> int:
             f"{name!r} is not a command of graphmem ({known}){nearest(name, commands.COMMANDS)}"
         )
     command = commands.load(name)
-    own = _Parser(prog=f"graphmem {name}", description=type(command).__doc__, allow_abbrev=False)
+    text = inspect.cleandoc(type(command).__doc__ or "")
+    own = _Parser(prog=f"graphmem {name}", description=text, allow_abbrev=False)
     command.prepare_parser(own)
     try:
         arguments = _parse(own, argv[1:])
@@ -115,10 +117,9 @@ def _top_parser() -> _Parser:
 
 
 def _summaries() -> list[str]:
-    return [
-        f"  {name:<10} {(type(commands.load(name)).__doc__ or '').strip()}"
-        for name in commands.COMMANDS
-    ]
+    """The first line of each command's docstring."""
+    texts = {name: type(commands.load(name)).__doc__ or "" for name in commands.COMMANDS}
+    return [f"  {name:<10} {text.strip().splitlines()[0]}" for name, text in texts.items()]
 
 
 if __name__ == "__main__":
