@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import inspect
 import gc
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
