@@ -297,3 +297,10 @@ def test_a_report_can_be_copied_and_pickled_with_its_answers() -> None:
         assert again.fits("L4") == report.fits("L4")
     assert repr(report.fits) == f"Fits({dict(report.fits)!r})"
     assert report.fits != Fits()
+
+
+def test_a_run_whose_expandable_segment_lacks_part_of_a_page_ends() -> None:
+    """33 MiB take two pages of 20; of a GPU of 39 MiB a run has 36, which are more than 33."""
+    found = fit(build(op({"x": 33 * MIB})), 39, alloc_conf="expandable_segments:True")
+    assert not found.fits
+    assert found.headroom_bytes == -4 * MIB

@@ -24,7 +24,7 @@ from graphmem.allocator.reclaim import collect_garbage, release_cached, release_
 from graphmem.allocator.search import find_free, should_split
 from graphmem.allocator.segments import Segment, restore, segments_of
 from graphmem.allocator.settings import AllocatorSettings
-from graphmem.allocator.sizes import round_request, segment_bytes
+from graphmem.allocator.sizes import page_bytes, round_request, round_up, segment_bytes
 from graphmem.allocator.stats import Stats
 from graphmem.errors import InvariantError
 
@@ -41,7 +41,7 @@ class OutOfMemoryError(Exception):
     def __init__(self, heap: Heap, requested: int, size: int, stream: int) -> None:
         free = heap.pool_of(size).free_of(stream)
         self.requested_bytes = requested
-        self.segment_bytes = segment_bytes(size, heap.settings)
+        self.segment_bytes = _asked(heap, size)
         self.allocated_bytes = heap.stats.allocated.current
         self.reserved_bytes = heap.stats.reserved.current
         self.free_bytes = free[-1].size if free else 0
@@ -49,6 +49,13 @@ class OutOfMemoryError(Exception):
             f"out of memory: no {self.segment_bytes} bytes for a request of {requested}, with "
             f"{self.allocated_bytes} allocated and {self.reserved_bytes} reserved"
         )
+
+
+def _asked(heap: Heap, size: int) -> int:
+    """What the driver is asked for: a segment, or whole pages of an expandable one."""
+    if not heap.settings.expandable_segments:
+        return segment_bytes(size, heap.settings)
+    return round_up(size, page_bytes(heap.pool_of(size).small, heap.settings))
 
 
 class CachingAllocator:
