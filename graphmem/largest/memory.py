@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from graphmem import liveness
 from graphmem.as_text import format_bytes
 from graphmem.errors import UsageError
-from graphmem.fits import fit_on, fit_within, gpu_of, limit_on, place_within
+from graphmem.fits import fit_on, fit_within, gpu_of, limit_on, place_on, place_within
 from graphmem.options import Options, Target
 from graphmem.report import Fit, Peak
 from graphmem.schedule import BEFORE, Category, Schedule, Storage
@@ -70,6 +70,17 @@ class Memory:
         if self.budget is not None:
             fits.append(fit_within(schedule, self.options, self.budget))
         return min(fits, key=lambda fit: (fit.fits, fit.headroom_bytes))
+
+    def fits(self, schedule: Schedule) -> bool:
+        """As ``fit``, without what is left or lacking, in a part of its time."""
+        options, placements = self.options, []
+        if options.device is not None:
+            gpu = gpu_of(options)
+            reserve = gpu.context_bytes[1] + options.headroom
+            placements.append(place_on(schedule, options, gpu, reserve))
+        if self.budget is not None:
+            placements.append(place_within(schedule, options, self.budget))
+        return all(placement.shortage is None for placement in placements)
 
     def peak(self, schedule: Schedule) -> tuple[Peak, dict[str, int]]:
         """The worst moment, as ``analyze`` gives it, and the bytes live then by category."""

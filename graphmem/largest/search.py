@@ -163,7 +163,7 @@ class Search:
         if number not in self._fits:
             schedule = self._schedule(number)
             enough = requested_bytes(schedule) <= self._memory.allowed_bytes
-            self._fits[number] = enough and self._memory.fit(schedule).fits
+            self._fits[number] = enough and self._memory.fits(schedule)
         return self._fits[number]
 
     def _schedule(self, number: int) -> Schedule:

@@ -67,6 +67,9 @@ def test_what_is_told_of_a_size_is_what_analyze_tells() -> None:
         assert (sized.peak, dict(sized.breakdown)) == memory.peak(trace(sized.size).schedule)
         assert sum(sized.breakdown.values()) == sized.peak.allocated_bytes
     assert found.peak.fit.fits
+    for size in range(max(1, found.size - 3), found.size + 4):
+        schedule = trace(size).schedule
+        assert memory.fits(schedule) == memory.fit(schedule).fits
     assert not found.next.fit.fits
     assert found.next.size == found.size + 1
 

@@ -20,7 +20,7 @@ def techniques(run: Run) -> Iterator[Technique]:
             loses=Loses.NOTHING,
             cost="nothing",
             flag="--fused",
-            code="torch.optim.AdamW(..., fused=True)",
+            code="the optimizer with fused=True",
             change={"fused": True, "foreach": None},
             least={Category.TEMPORARIES: 0.0},
             phases=(Phase.OPTIMIZER,),
