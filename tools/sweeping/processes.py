@@ -5,7 +5,7 @@
 2. Time is the processor's, so that a busy machine changes no result; one that only waits is
    ended after twenty times as long.
 3. Memory is the process's anonymous resident memory (``RssAnon`` of /proc/PID/status, Linux),
-   looked at ten times a second: what it shares with the server by fork counts as well.
+   looked at ten times a second, less what the server had when it was forked.
 
 The server must not have started threads: what it imports may, what it runs may not.
 """
@@ -59,6 +59,7 @@ class _Running:
     process: BaseProcess
     results: Connection
     since: float
+    inherited: int
 
     def ended(self, limits: Limits) -> Ended | None:
         """The ending, if there is one by now."""
@@ -70,7 +71,7 @@ class _Running:
             return self._stop(seconds, TIMEOUT, f"more than {limits.seconds:g} s")
         if waited > limits.wall_seconds:
             return self._stop(seconds, TIMEOUT, f"it waited for {waited:.0f} s")
-        if _resident(pid) > limits.nbytes:
+        if _resident(pid) - self.inherited > limits.nbytes:
             return self._stop(seconds, MEMORY, f"more than {limits.nbytes / 2**30:g} GiB")
         return None
 
@@ -118,10 +119,11 @@ def each_in_a_process(
 def _started(case: str, work: Callable[[str], str]) -> _Running:
     context = multiprocessing.get_context("fork")
     results, sender = context.Pipe(duplex=False)
+    inherited = _resident(os.getpid())
     process = context.Process(target=_run, args=(case, work, sender), daemon=True)
     process.start()
     sender.close()
-    return _Running(case, process, results, time.monotonic())
+    return _Running(case, process, results, time.monotonic(), inherited)
 
 
 def _run(case: str, work: Callable[[str], str], sender: Connection) -> None:
