@@ -1,0 +1,1 @@
+"""Claims of textbooks about the memory of training, each simulated."""
