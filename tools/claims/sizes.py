@@ -114,8 +114,8 @@ def transformer() -> Section:
         "A 12-layer transformer at batch 64 holds about 6 GB of activations",
         "Held where some sequence gives 6 GB (within 5 %), which is the first column.",
         "12 x `nn.TransformerEncoderLayer` with dropout and a feed-forward layer of four widths,"
-        " heads of 64; kept for backward. The claim names no shape: at 512 tokens the same models"
-        " keep many times as much.",
+        " heads of 64; kept for backward. The claim names no shape, and which one it is decides:"
+        " see the other columns.",
         ("6 GB at tokens", "keeps then, GB", "at 128 tokens, GB", "at 512 tokens, GB"),
         tuple(_rows_of_transformers()),
     )
