@@ -169,7 +169,7 @@ def test_benchmark_mode_tries_larger_workspaces(cudnn: Library) -> None:
 def test_deterministic_mode_leaves_engines_out(cudnn: Library) -> None:
     asked = problem(Kind.FILTER_GRADIENT, allow_tf32=False)
     with Session(cudnn) as session:
-        device, graph = plans._device(session, T4), plans._graph(session, asked)
+        device, graph = plans._device(cudnn, T4), plans._graph(session, asked)
         configs = list(plans._configs(session, graph, device, Mode.INSTANT))
         free = [plans._left_out(session, config, asked) for config in configs]
         strict = replace(asked, deterministic=True)
