@@ -32,7 +32,7 @@ from graphmem.report import (
     TimelinePoint,
     UnknownItem,
 )
-from graphmem.schedule import Category, Growing, Module, Phase, Schedule, Storage
+from graphmem.schedule import BEFORE, Category, Growing, Module, Phase, Schedule, Storage
 
 HOLDERS = 100
 """How many of the largest holders a report lists."""
@@ -267,11 +267,7 @@ class _Summary:
         scratch = self.placement.scratch_bytes[self.live.peak_index]
         if scratch:
             held[self.schedule.operations[self.live.peak_index].module] += scratch
-        saved = _most_live(
-            (storage.saved_by, storage, self.size(storage))
-            for storage in self.schedule.storages
-            if storage.saved_by is not None and _is_activation(storage)
-        )
+        saved = self._saved_by_module()
         sums = _most_live(
             (
                 ((storage.module, storage.category), storage, self.size(storage))
@@ -281,6 +277,28 @@ class _Summary:
             replaced=True,
         )
         return held, saved, sums
+
+    def _saved_by_module(self) -> dict[str, int]:
+        """What each module's operations keep for backward, of the step in which that is most.
+
+        An output may outlive its step: it is no part of what the next one keeps.
+        """
+        most = _most_live(
+            ((storage.saved_by, step), storage, self.size(storage))
+            for storage in self.schedule.storages
+            if storage.saved_by is not None and _is_activation(storage)
+            for step in self._steps_of(storage)
+        )
+        saved: dict[str, int] = defaultdict(int)
+        for (path, _), nbytes in most.items():
+            saved[path] = max(saved[path], nbytes)
+        return saved
+
+    def _steps_of(self, storage: Storage) -> Iterable[int]:
+        """The step that makes a storage; all steps for one that was there before."""
+        if storage.born == BEFORE:
+            return range(1, self.schedule.steps + 1)
+        return (self.schedule.operations[storage.born].step,)
 
     def steps(self) -> Iterator[Step]:
         """Each step's own peaks."""

@@ -407,8 +407,8 @@ def test_what_a_layer_saves_counts_once_though_each_step_saves_anew(target: Targ
     schedule = build(
         op({"a1": saved(600, Category.SAVED_FOR_BACKWARD)}, step=1),
         op({"o1": saved(100, Category.OUTPUTS)}, step=1, frees="a1"),
-        op({"a2": saved(600, Category.SAVED_FOR_BACKWARD)}, step=2, frees="o1"),
-        op({"o2": saved(100, Category.OUTPUTS)}, step=2, frees="a2"),
+        op({"a2": saved(600, Category.SAVED_FOR_BACKWARD)}, step=2),
+        op({"o2": saved(100, Category.OUTPUTS)}, step=2, frees="a2 o1"),  # o2 takes its name
         before={"x": saved(30, Category.INPUTS)},
     )
 
