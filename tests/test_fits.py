@@ -16,7 +16,7 @@ from graphmem import devices
 from graphmem.allocator import place
 from graphmem.devices import Gpu
 from graphmem.errors import UsageError
-from graphmem.fits import fit_on, place_on
+from graphmem.fits import fit_on, limit_on, place_on
 from graphmem.options import Options, Target
 from graphmem.report import Fit, Fits, OutOfMemory, Report, Subject, json_schema
 from graphmem.schedule import BEFORE, Category, Phase, Schedule
@@ -199,10 +199,12 @@ def test_with_as_much_more_as_a_run_lacks_it_fits(
     answer = fit_on(schedule, options, gpu_of(capacity))
     assume(not answer)
     assert answer.headroom_bytes < 0
-    more = -answer.headroom_bytes
-    if conf and "fraction" in conf:
-        more = -(-more * 10 // 9) + 3 * MIB  # of which nine tenths count, and the context not
-    larger = replace(gpu_of(0), capacity_bytes=capacity * MIB + more)
+    enough = limit_on(options, gpu_of(capacity)) - answer.headroom_bytes
+    larger = replace(gpu_of(0), capacity_bytes=enough)
+    while limit_on(options, larger) < enough:  # not more: under a larger limit it may not fit
+        lacking = enough - limit_on(options, larger)
+        larger = replace(larger, capacity_bytes=larger.capacity_bytes + lacking)
+    assert limit_on(options, larger) == enough
     assert fit_on(schedule, options, larger)
 
 
