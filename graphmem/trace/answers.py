@@ -38,6 +38,7 @@ from graphmem.trace import (
 from graphmem.trace.assumptions import Assumptions, value_needed
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.hollow import hollow_results, hollow_storage, on_storage
+from graphmem.trace.knowledge import Given
 from graphmem.trace.ledger import Entry, Ledger
 from graphmem.trace.operator import Dispatched
 from graphmem.trace.place import Place, asked_by_optimizer
@@ -74,8 +75,8 @@ class Answers:
         self._rules = rules
         self._shapes = shapes.Shapes(rules, None if evidence is None else evidence.laid)
 
-    def give(self, call: Dispatched, inputs: list[Entry], place: Place) -> Any:
-        """The result of a call whose tensors have the entries ``inputs``.
+    def give(self, call: Dispatched, given: Given, place: Place) -> Any:
+        """The result of a call.
 
         Raises:
             ValueNeededError: if it depends on values that are not known.
@@ -87,15 +88,15 @@ class Answers:
         self.rests_on = None
         if operator.is_view and not sparse.is_copied(call.func, call.args):
             return call.run()
-        all_known = all(entry.known for entry in inputs)
+        all_known = given.decided
         if operator.is_unusual or _takes_unusual(call.args):
             return self._unusual(call, place, all_known)
         if operator.needs_values and all_known:
             if not sizes.is_plain_indexing(call):
-                self._assumptions.decided(inputs)
+                self._assumptions.decided(given.deciding)
             return call.run()
         if call.func is _SCALAR:
-            return self._scalar(call, inputs[0], place)
+            return self._scalar(call, given.entries[0], place)
         if call.func is _EQUAL:
             return self._assumptions.branch(place)
         if call.func is packed.PACK:
@@ -106,7 +107,7 @@ class Answers:
             layout = self._layout(call, place)
         except shapes.NeedsValueError:
             if all_known:
-                self._assumptions.decided(inputs)
+                self._assumptions.decided(given.deciding)
                 return call.run()
             layout = self._found(call, place)
             if self.rests_on is not None and known.all_small(layout, sizes.MOST_PLACES):

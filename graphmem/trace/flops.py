@@ -12,12 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.utils import flop_counter
 
+from graphmem.trace import shapes
 from graphmem.trace.operator import Dispatched
 
+Formula = Callable[..., Any]
+
 _aten: Any = torch.ops.aten
-_OWN: dict[Any, Callable[..., Any]] = {
+_OWN: dict[Any, Formula] = {
     _aten._scaled_dot_product_flash_attention_for_cpu: flop_counter.sdpa_flop,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_counter.sdpa_backward_flop,
 }
@@ -30,20 +34,34 @@ _READ_VALUES = frozenset(
 )
 
 
+def _formula_of(func: OpOverload) -> Formula | None:
+    packet = func._overloadpacket
+    if packet in _READ_VALUES:
+        return None
+    return _OWN.get(packet) or flop_counter.flop_registry.get(packet)
+
+
 class Flops:
     """What the operators of each step compute."""
 
     def __init__(self) -> None:
         self._all: Counter[int] = Counter()
         self._again: Counter[int] = Counter()
+        self._formulas: dict[OpOverload, Formula | None] = {}
+        self._found: dict[Any, int] = {}
 
     def count(self, step: int, call: Dispatched, result: Any, *, again: bool) -> None:
         """Add an operator; ``again`` says that a checkpoint's recomputation runs it."""
-        packet = call.func._overloadpacket
-        formula = _OWN.get(packet) or flop_counter.flop_registry.get(packet)
-        if formula is None or packet in _READ_VALUES:
+        func = call.func
+        if func not in self._formulas:
+            self._formulas[func] = _formula_of(func)
+        formula = self._formulas[func]
+        if formula is None:
             return
-        found = int(formula(*call.args, **call.kwargs, out_val=result))
+        key = (func, shapes.key_of(call.arguments))
+        if key not in self._found:
+            self._found[key] = int(formula(*call.args, **call.kwargs, out_val=result))
+        found = self._found[key]
         self._all[step] += found
         if again:
             self._again[step] += found

@@ -7,6 +7,7 @@ written where all that went in is known. What rests on an assumption says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,12 +19,39 @@ from graphmem.trace.moments import Moment
 from graphmem.trace.operator import Dispatched
 
 
-def all_on_host(inputs: Sequence[Entry]) -> bool:
-    """Whether an operator works in the host's memory: its kernels are not the GPU's."""
-    return bool(inputs) and all(entry.host for entry in inputs)
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What an operator is given, looked at once: an optimizer's has thousands of inputs.
+
+    ``deciding`` are the entries whose values decide the result: none where only a shape does.
+    ``known`` says that all values are, ``decided`` that those are. ``on_host``: the operator
+    works in the host's memory, its kernels are not the GPU's. ``rests_on`` is what was assumed
+    of the values.
+    """
+
+    entries: list[Entry]
+    deciding: list[Entry]
+    known: bool
+    decided: bool
+    on_host: bool
+    rests_on: Unknown | None
+
+    @classmethod
+    def to(cls, call: Dispatched, entries: list[Entry]) -> Given:
+        """What a call is given, the tensors with these entries."""
+        all_known = all(entry.known for entry in entries)
+        only_shape = _is_shaped_like(call)
+        return cls(
+            entries=entries,
+            deciding=[] if only_shape else entries,
+            known=all_known,
+            decided=all_known or only_shape,
+            on_host=bool(entries) and all(entry.host for entry in entries),
+            rests_on=next((e.rests_on for e in entries if e.rests_on is not None), None),
+        )
 
 
-def is_shaped_like(call: Dispatched) -> bool:
+def _is_shaped_like(call: Dispatched) -> bool:
     """Whether integers or truth values are made in the shape of a tensor, whatever it holds."""
     if not call.operator.ignores_values:
         return False
@@ -43,20 +71,14 @@ def forget(tensor: Tensor, entries: Sequence[Entry]) -> None:
             entry.known, entry.rests_on = True, None
 
 
-def spoil(written: Sequence[Entry], inputs: Sequence[Entry], moment: Moment) -> None:
+def spoil(written: Sequence[Entry], given: Given, moment: Moment) -> None:
     """What was written is known only if all that went in is; backward reads what was saved."""
-    all_known = all(entry.known for entry in inputs)
     for entry in written:
-        entry.known = entry.known and all_known
-        entry.rests_on = entry.rests_on or resting(inputs)
+        entry.known = entry.known and given.known
+        entry.rests_on = entry.rests_on or given.rests_on
         entry.most = None
         entry.node = moment.number
     if moment.node is not None and not moment.forward:
-        for entry in inputs:
+        for entry in given.entries:
             if entry.forward:  # forward made it and kept it for backward, however
                 entry.claim(Category.SAVED_FOR_BACKWARD)
-
-
-def resting(inputs: Sequence[Entry]) -> Unknown | None:
-    """What was assumed of the values of some inputs."""
-    return next((entry.rests_on for entry in inputs if entry.rests_on is not None), None)

@@ -37,7 +37,7 @@ from graphmem.trace.evidence import Evidence
 from graphmem.trace.flops import Flops
 from graphmem.trace.foreign import Overwritten
 from graphmem.trace.graph import GraphBuilder
-from graphmem.trace.knowledge import all_on_host, forget, is_shaped_like, resting, spoil
+from graphmem.trace.knowledge import Given, forget, spoil
 from graphmem.trace.ledger import Entry
 from graphmem.trace.moments import Moment, Moments
 from graphmem.trace.operator import Dispatched, describe
@@ -192,31 +192,30 @@ class Recorder(TorchDispatchMode):
             forget(call.args[0], list(self.ledger.entries_of(call.args[0])))
         self._keep_foreign(call)
         replaced = _written_storages(call)
-        deciding = [] if is_shaped_like(call) else inputs
-        result = self._answers.give(call, deciding, moment.place)
+        given = Given.to(call, inputs)
+        result = self._answers.give(call, given, moment.place)
         if bias or (scattered is not None and torch.is_grad_enabled()):
             result = torch.ops.aten.alias.default(result)  # autograd expects a new tensor
         self.flops.count(self.moments.step, call, result, again=moment.recomputes is not None)
         begun = len(self.ledger.calls)
-        on_host = all_on_host(inputs)
-        for part, scratch in turns(() if on_host else self._scratch(call, result), result):
-            self._enter_call(call, inputs, part, moment, scratch)
+        for part, scratch in turns(() if given.on_host else self._scratch(call, result), result):
+            self._enter_call(call, given, part, moment, scratch)
         del replaced  # ``set_`` and ``resize_`` let their old storages go after the call
         if self.graph is not None:
             self.graph.add(range(begun, len(self.ledger.calls)), call, result)
         return result
 
     def _enter_call(
-        self, call: Dispatched, inputs: list[Entry], result: Any, moment: Moment, scratch: Scratch
+        self, call: Dispatched, given: Given, result: Any, moment: Moment, scratch: Scratch
     ) -> None:
         """Enter an operator's results, or those that it makes in one turn, and the operation."""
-        allocated = self._enter_results(call, inputs, result, moment)
-        allocated += () if all_on_host(inputs) else self._workspace(call, moment)
+        allocated = self._enter_results(call, given, result, moment)
+        allocated += () if given.on_host else self._workspace(call, moment)
         written = self._entries_at(call, call.operator.written)
         changed = optimizer_values.changed(call.func, call.operator.written)
         same = changed == call.operator.written
-        spoil(written if same else self._entries_at(call, changed), inputs, moment)
-        self.books.add(call.operator.name, moment, inputs, written, allocated, scratch)
+        spoil(written if same else self._entries_at(call, changed), given, moment)
+        self.books.add(call.operator.name, moment, given.entries, written, allocated, scratch)
 
     def _entries_at(self, call: Dispatched, positions: tuple[int, ...]) -> list[Entry]:
         """The entries of the arguments at some positions."""
@@ -249,25 +248,23 @@ class Recorder(TorchDispatchMode):
     # -- entering in the ledger
 
     def _enter_results(
-        self, call: Dispatched, inputs: list[Entry], result: Any, moment: Moment
+        self, call: Dispatched, given: Given, result: Any, moment: Moment
     ) -> list[Entry]:
         """Enter the new storages of a result, and return them."""
         allocated = []
+        rests_on = self._answers.rests_on
+        computed = rests_on is not None or given.decided
         accumulated = moment.node is not None and accumulates(moment.node)
         for part in known.parts_in(result):
             entry = self.ledger.find(part)
             if entry is None:
                 entry = self.books.enter(part, call.operator.name, moment)
                 counts = call.func is packed.PACK and known.is_real(part)
-                rests_on = self._answers.rests_on
                 is_left_open = call.operator.is_uninitialised and part.numel()
-                deciding = [] if is_shaped_like(call) else inputs
-                computed = rests_on is not None or all(e.known for e in deciding)
-                computed = computed and not is_left_open
-                entry.known = counts or (known.is_real(part) and computed)
-                entry.rests_on = rests_on or resting(inputs)
-                entry.most = None if entry.known else bounded.most(call, inputs, part)
-                entry.host = counts or all_on_host(inputs)
+                entry.known = counts or (known.is_real(part) and computed and not is_left_open)
+                entry.rests_on = rests_on or given.rests_on
+                entry.most = None if entry.known else bounded.most(call, given.entries, part)
+                entry.host = counts or given.on_host
                 entry.compared = optimizer_values.comparison(call.operator.name, call.args)
                 allocated.append(entry)
             entry.node = moment.number

@@ -80,7 +80,7 @@ class Shapes:
             NoShapeRuleError: if no kernel tells it.
             RuntimeError: and others, as torch raises them for arguments that do not fit.
         """
-        key = (func, _key(args), _key(kwargs) if kwargs else None)
+        key = (func, key_of(args), key_of(kwargs) if kwargs else None)
         try:
             found = self._found.get(key)
         except TypeError:  # an argument that can't be hashed
@@ -101,13 +101,14 @@ class Shapes:
         return rule(Call(layouts(args), kwargs, None))
 
 
-def _key(value: Any) -> Any:
+def key_of(value: Any) -> Any:
+    """What tells the layouts and settings of arguments apart, to look up by; tensors by layout."""
     if isinstance(value, Tensor):
         return value.size(), value.stride(), value.dtype
     if isinstance(value, list | tuple):
-        return tuple([_key(item) for item in value])
+        return tuple([key_of(item) for item in value])
     if isinstance(value, dict):
-        return tuple([(name, _key(item)) for name, item in value.items()])
+        return tuple([(name, key_of(item)) for name, item in value.items()])
     return type(value), value  # 1, 1.0 and True are equal, and promote differently
 
 
