@@ -104,7 +104,8 @@ class Shapes:
 def key_of(value: Any) -> Any:
     """What tells the layouts and settings of arguments apart, to look up by; tensors by layout."""
     if isinstance(value, Tensor):
-        return value.size(), value.stride(), value.dtype
+        is_strided = value.layout is torch.strided
+        return value.size(), value.stride() if is_strided else value.layout, value.dtype
     if isinstance(value, list | tuple):
         return tuple([key_of(item) for item in value])
     if isinstance(value, dict):
