@@ -13,8 +13,9 @@ from typing import Any
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
+from graphmem import collector
 from graphmem.measure.stream import Event, Stream
-from graphmem.trace.session import collector_off, random_state_kept
+from graphmem.trace.left import random_state_kept
 
 
 def profiled(run: Callable[[], None]) -> Stream:
@@ -24,7 +25,7 @@ def profiled(run: Callable[[], None]) -> Stream:
     """
     with (
         random_state_kept(),
-        collector_off(),
+        collector.set_aside(),
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
     ):
         run()

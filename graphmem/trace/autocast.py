@@ -35,6 +35,7 @@ from graphmem.targets.context import current
 from graphmem.targets.cuda import autocast
 from graphmem.targets.cuda.autocast_lists import policies
 from graphmem.trace.recorder import Recorder
+from graphmem.trace.replaced import replaced
 
 _is_enabled, _set_enabled = torch.is_autocast_enabled, torch.set_autocast_enabled
 _dtype, _set_dtype = torch.get_autocast_dtype, torch.set_autocast_dtype
@@ -85,17 +86,6 @@ def autocast_told(
     recorder.autocast_on = torch.is_autocast_enabled("cpu")
     with replaced(torch, "set_autocast_enabled", told):
         yield
-
-
-@contextmanager
-def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
-    """Another value for an attribute, for as long as the context is active."""
-    original = getattr(owner, name)
-    setattr(owner, name, stand_in)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from graphmem import techniques
 from graphmem.errors import UsageError
 from graphmem.options import Options, nearest
 from graphmem.trace.matching import find_modules
+from graphmem.trace.replaced import replaced
 
 _WITHOUT_GRADIENTS = "None of the inputs have requires_grad=True"
 _HONOURS_HOOKS = "respect_saved_tensors_hooks"  # from torch 2.14 on; False is what 2.13 does
@@ -74,11 +75,8 @@ def checkpointed(
             without_gradient(chosen[id(module)])
         return run(functools.partial(original, module), args, kwargs)
 
-    nn.Module.__call__ = call  # type: ignore[method-assign]
-    try:
+    with replaced(nn.Module, "__call__", call):
         yield
-    finally:
-        nn.Module.__call__ = original  # type: ignore[method-assign]
 
 
 @contextmanager

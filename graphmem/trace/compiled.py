@@ -33,11 +33,11 @@ from torch._dynamo import trace_rules
 from torch._subclasses import fake_tensor
 
 from graphmem.schedule import TOP_LEVEL
-from graphmem.trace.autocast import replaced
 from graphmem.trace.fusion import is_fusible, unmaterialised
 from graphmem.trace.hollow import is_hollow
 from graphmem.trace.place import Place, short_path
 from graphmem.trace.recorder import Recorder
+from graphmem.trace.replaced import replaced
 from graphmem.trace.session import Session
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')

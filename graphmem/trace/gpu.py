@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from graphmem.sources.without_gpu import WithoutGPU, moves_to_gpu
+from graphmem.trace.replaced import replaced
 from graphmem.trace.streams import inert_streams
 
 T = TypeVar("T")
@@ -80,14 +81,9 @@ def without_names(run: Callable[[AbstractContextManager[Any]], T]) -> T:
 @contextmanager
 def gpu_noticed() -> Iterator[None]:
     """Raise ``GPUNamed`` where torch would turn to CUDA."""
-    cuda: Any = torch.cuda
-    lazy_init = cuda._lazy_init
 
     def named() -> None:
         raise GPUNamed
 
-    cuda._lazy_init = named
-    try:
+    with replaced(torch.cuda, "_lazy_init", named):
         yield
-    finally:
-        cuda._lazy_init = lazy_init

@@ -22,6 +22,7 @@ from graphmem.growth import Held
 from graphmem.schedule import Growth, Schedule
 from graphmem.trace.ledger import Ledger
 from graphmem.trace.recorder import Recorder
+from graphmem.trace.replaced import replaced
 
 _ENOUGH = 3
 """The steps that tell the previous output from a list of outputs."""
@@ -69,11 +70,8 @@ def _caches(schedule: Schedule, longer: Schedule | None) -> tuple[Growth, ...]:
 @contextmanager
 def without_graph(recorder: Recorder) -> Iterator[None]:
     """Operators inside are recorded, and no part of the ``torch.fx.Graph``."""
-    before, recorder.graph = recorder.graph, None
-    try:
+    with replaced(recorder, "graph", None):
         yield
-    finally:
-        recorder.graph = before
 
 
 def _longer(once_more: Callable[[], Schedule]) -> Schedule | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from graphmem.schedule import TOP_LEVEL, Category, Module
 from graphmem.trace.recorder import Recorder
+from graphmem.trace.replaced import replaced
 
 
 @dataclass(slots=True)
@@ -105,21 +106,14 @@ class ModuleCalls:
             self._called(path, result, outermost=not stack)
             return result
 
-        nn.Module.__call__ = call  # type: ignore[method-assign]
-        try:
+        with replaced(nn.Module, "__call__", call):
             yield
-        finally:
-            nn.Module.__call__ = original  # type: ignore[method-assign]
 
     @contextmanager
     def unwatched(self) -> Iterator[None]:
         """Modules are called as they are inside: a compiler reads the code of the call."""
-        watched = nn.Module.__call__
-        nn.Module.__call__ = self._original  # type: ignore[method-assign]
-        try:
+        with replaced(nn.Module, "__call__", self._original):
             yield
-        finally:
-            nn.Module.__call__ = watched  # type: ignore[method-assign]
 
     def _called(self, path: str, result: Any, *, outermost: bool) -> None:
         row = self._rows[path]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from graphmem.trace.recorder import Recorder
+from graphmem.trace.replaced import replaced
 
 
 @contextmanager
@@ -28,8 +29,8 @@ def states_recorded(recorder: Recorder) -> Iterator[None]:
         recorder.books.stray(state, "get_rng_state")
         return state
 
-    torch.random.get_rng_state = torch.get_rng_state = get_rng_state
-    try:
+    with (
+        replaced(torch.random, "get_rng_state", get_rng_state),
+        replaced(torch, "get_rng_state", get_rng_state),
+    ):
         yield
-    finally:
-        torch.random.get_rng_state = torch.get_rng_state = original

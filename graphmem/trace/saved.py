@@ -17,6 +17,7 @@ from torch.autograd import graph
 
 from graphmem.schedule import TOP_LEVEL
 from graphmem.trace.recorder import Recorder
+from graphmem.trace.replaced import replaced
 
 
 @contextmanager
@@ -70,8 +71,5 @@ def _yields_to_disabling(hooks: Any) -> Iterator[None]:
         finally:
             hooks.__enter__()
 
-    graph.disable_saved_tensors_hooks = disable  # type: ignore[assignment]
-    try:
+    with replaced(graph, "disable_saved_tensors_hooks", disable):
         yield
-    finally:
-        graph.disable_saved_tensors_hooks = original

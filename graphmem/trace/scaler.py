@@ -20,8 +20,9 @@ import torch
 
 from graphmem.schedule import Category, Unknown
 from graphmem.trace.adopt import Adoption
-from graphmem.trace.autocast import made_inside, replaced, switched_off
+from graphmem.trace.autocast import made_inside, switched_off
 from graphmem.trace.recorder import Recorder
+from graphmem.trace.replaced import replaced
 
 _GradScaler: Any = torch.amp.GradScaler
 _CHECKING = ("unscale_", "_check_inf_per_device")  # the latter for fused optimizers

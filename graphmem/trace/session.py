@@ -7,8 +7,6 @@ optimizers, gradients, random number generators, patched functions, garbage coll
 from __future__ import annotations
 
 import gc
-import random
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,6 +21,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from graphmem import collector
 from graphmem.devices import DEFAULT, Gpu
 from graphmem.options import Target
 from graphmem.schedule import BEFORE, TOP_LEVEL, Category, Schedule, Unknown
@@ -35,9 +34,9 @@ from graphmem.trace.collectives import parameters_agree, propagation_unseen
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.flatten import flatten_recurrent
 from graphmem.trace.gpu import WithoutNames, gpu_noticed
-from graphmem.trace.hollow import is_hollow
 from graphmem.trace.kernels import foreign_kernels
 from graphmem.trace.leaves import Leaves
+from graphmem.trace.left import disarm_survivors, random_state_kept
 from graphmem.trace.modules import ModuleCalls, category_of
 from graphmem.trace.optim.blockwise import paged_states
 from graphmem.trace.recorder import Recorder
@@ -226,7 +225,7 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(random_state_kept())
-            stack.enter_context(collector_off())
+            stack.enter_context(collector.set_aside())
             stack.callback(disarm_survivors)
             stack.callback(self.recorder.overwritten.put_back)
             stack.callback(self._leaves.restore)
@@ -376,60 +375,3 @@ def _foreach_by_default(group: dict[str, Any]) -> bool:
 
 _FOREACH = (torch.Tensor, nn.Parameter)
 """``_foreach_supported_types`` there."""
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """Python's garbage collector off, so that every death has its cause in the code.
-
-    What exists already is set aside: collecting between steps then costs nothing.
-    """
-    was_on, freezes = gc.isenabled(), gc.get_freeze_count() == 0
-    gc.disable()
-    if freezes:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if freezes:
-            gc.unfreeze()
-        if was_on:
-            gc.enable()
-
-
-@contextmanager
-def random_state_kept() -> Iterator[None]:
-    """A fixed seed inside, and every generator as it was afterwards."""
-    torch_state, python_state = torch.get_rng_state(), random.getstate()
-    numpy = sys.modules.get("numpy")
-    numpy_state = None if numpy is None else numpy.random.get_state()
-    torch.default_generator.manual_seed(0)
-    random.seed(0)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(torch_state)
-        random.setstate(python_state)
-        if numpy is not None and numpy_state is not None:
-            numpy.random.set_state(numpy_state)
-
-
-def disarm_survivors() -> None:
-    """Turn hollow tensors that outlive a trace into meta tensors.
-
-    A list of losses that the user's own loop kept, or the frames of a traceback, would
-    otherwise hold tensors that crash when a real kernel reads them.
-    """
-    for found in gc.get_objects():
-        if type(found) in (Tensor, nn.Parameter) and is_hollow(found):
-            _to_meta(found)
-
-
-def _to_meta(tensor: Tensor) -> None:
-    replacement = torch.empty_strided(
-        tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta"
-    )
-    try:
-        torch.utils.swap_tensors(tensor, replacement)
-    except RuntimeError:  # something else holds it: leave it without elements instead
-        tensor.data = torch.empty(0, dtype=tensor.dtype)

@@ -35,11 +35,8 @@ def cloned_as_tensors(recorder: Recorder) -> Iterator[None]:
             whole = torch.empty(0, dtype=torch.uint8).set_(storage)
         return whole.clone().untyped_storage()
 
-    cls.clone = clone
-    try:
+    with replaced(cls, "clone", clone):  # it is inherited
         yield
-    finally:
-        del cls.clone  # it is inherited
 
 
 @contextmanager
