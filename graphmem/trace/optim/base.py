@@ -10,6 +10,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
+def evaluated(closure: Callable[[], Any] | None) -> Any:
+    """The loss of a step's closure, if there is one."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
 class OneByOne(Optimizer):
     """An optimizer that makes a parameter's states at its first step and then updates it."""
 
@@ -28,10 +36,7 @@ class OneByOne(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """As every optimizer's."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = evaluated(closure)
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

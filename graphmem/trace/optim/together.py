@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
+from graphmem.trace.optim.base import evaluated
 from graphmem.trace.optim.hints import Hints
 
 
@@ -51,10 +52,7 @@ class MuonAndAdamW(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One after the other."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = evaluated(closure)
         for part in self._parts:
             part.step()
         return loss
