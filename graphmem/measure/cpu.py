@@ -139,7 +139,7 @@ def _copy(model: nn.Module) -> nn.Module:
 
 
 def _run(loop: Loop, options: Options, ranks: Alone) -> None:
-    loop.wrapped = ranks.called(loop.model)
+    loop.called = ranks.called(loop.model)
     loop.optimizer = ranks.optimizer(loop.optimizer)
     with loop.changed():
         loop.prepare()

@@ -137,11 +137,10 @@ def trace_model(
             session.checkpoints = tuple(loop.checkpoints)
             if loop.cache_is_off:
                 session.recorder.ledger.note(_CACHE_IS_OFF)
-            loop.compiled = call_
             session.module(model, adopted=lambda: ranks.shard(session))
             for name, tensor in named((args, kwargs), parameter_names(model)):
                 session.input(tensor, name)
-            loop.wrapped = ranks.called(model)
+            loop.called = ranks.called(model) if call_ is None else call_
             loop.optimizer = ranks.optimizer(optimizer)
             loop.prepare()
             loop.in_optimizer = session.recorder.moments.in_optimizer

@@ -35,8 +35,8 @@ class Loop:
     Under ``Target.CUDA`` a GradScaler scales the loss where gradients are fp16 at first: with
     ``amp-fp16``, and with ``fp16`` and master weights (see ``master_weights``).
     ``in_optimizer`` is a context around what the loop does beside ``optimizer.step``;
-    ``compiled`` is called in the model's place, if it is compiled, and ``wrapped``, if another
-    module is around it. ``checkpoints`` are the modules that are checkpointed, by path;
+    ``called`` is called in the model's place, if it is compiled or another module is around it.
+    ``checkpoints`` are the modules that are checkpointed, by path;
     ``saved_on_host`` gives the hooks of ``save_on_cpu``, and ``lies_on_host`` is told of what
     the optimizer has on the host, ``without_gradient`` of modules that a reentrant
     checkpoint gives no gradient. ``cache_is_off`` says that checkpoints took a model of
@@ -52,8 +52,7 @@ class Loop:
     output: Any = None
     loss_value: Any = None
     mode_is_fixed: bool = False
-    compiled: Callable[..., Any] | None = None
-    wrapped: Callable[..., Any] | None = None
+    called: Callable[..., Any] | None = None
     masters: MasterWeights | HostOptimizer | None = None
     saved_on_host: Callable[[bool], AbstractContextManager[Any]] = real_hooks
     lies_on_host: Callable[[Tensor], None] = ignored
@@ -199,7 +198,7 @@ class Loop:
             self.output = self._forward()
 
     def _forward(self) -> Any:
-        run = self.compiled or self.wrapped or self.model
+        run = self.model if self.called is None else self.called
         return run(*self.args, **self.kwargs)
 
     def _loss_of(self, output: Any) -> Tensor:
