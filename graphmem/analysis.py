@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,16 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphmem import collector, devices, parallelism, techniques
+from graphmem import collector
 from graphmem import report as _report
-from graphmem.allocator import parse_alloc_conf
 from graphmem.compiled import compiled_run
-from graphmem.errors import UsageError
-from graphmem.options import Mode, Options, Precision, Routing, Target, choice, parse_bytes
+from graphmem.options import Options
 from graphmem.report import Report
+from graphmem.resolve import OPTIONS, make_options, optimizer_name
 from graphmem.schedule import Schedule
 from graphmem.summary import summarize
-from graphmem.trace.adapters import LoraSettings, Packing, adapted, elements
+from graphmem.trace.adapters import adapted, elements
 from graphmem.trace.inputs import Call, as_call, info
 from graphmem.trace.lazy import materialized
 from graphmem.trace.optimizers import OptimizerChoice
@@ -173,54 +171,8 @@ def analyze(
     Raises:
         GraphmemError: in one line, if an argument or the model can't be used.
     """
-    options = make_options(
-        mode=mode,
-        target=target,
-        precision=precision,
-        master_weights=master_weights,
-        optimizer=optimizer_name(optimizer),
-        foreach=foreach,
-        fused=fused,
-        set_to_none=set_to_none,
-        clip_grad_norm=clip_grad_norm,
-        accumulate=accumulate,
-        steps=steps,
-        grad=grad,
-        strict=strict,
-        alloc_conf=alloc_conf,
-        device=device,
-        headroom=headroom,
-        trip_count=trip_count,
-        compile=compile,
-        routing=routing,
-        assume=assume,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        checkpoint_save=checkpoint_save,
-        checkpoint_reentrant=checkpoint_reentrant,
-        offload=offload,
-        pin_memory=pin_memory,
-        optimizer_in_backward=optimizer_in_backward,
-        channels_last=channels_last,
-        chunked_loss=chunked_loss,
-        freeze=freeze,
-        lora=lora,
-        quantize=quantize,
-        ranks=ranks,
-        zero=zero,
-        ddp=ddp,
-        bucket_view=bucket_view,
-        bucket_cap_mb=bucket_cap_mb,
-        zero_bucket=zero_bucket,
-        fsdp=fsdp,
-        fsdp_units=fsdp_units,
-        fsdp_reshard=fsdp_reshard,
-        fsdp_prefetch=fsdp_prefetch,
-        fsdp_param_dtype=fsdp_param_dtype,
-        fsdp_reduce_dtype=fsdp_reduce_dtype,
-        tp=tp,
-        tp_plan=tp_plan,
-    )
+    given = {name: value for name, value in locals().items() if name in OPTIONS}
+    options = make_options(**{**given, "optimizer": optimizer_name(optimizer)})
     call = as_call(inputs, kwargs)
     report, _ = traced_call(model, call, options, loss=loss, optimizer=optimizer, timeline=timeline)
     return report
@@ -360,71 +312,3 @@ _OF_A_RECORD = frozenset(
     | {"trip_count", "routing", "assume"}
 )
 """The options that a recorded step has."""
-
-
-def make_options(**values: Any) -> Options:
-    """Options from what a user gave, checked.
-
-    Raises:
-        UsageError: naming the option, with the nearest choice.
-    """
-    values["mode"] = choice(Mode, values.get("mode", "training"), "mode")
-    values["target"] = choice(Target, values.get("target", "cuda"), "target")
-    if values.get("precision") is not None:
-        values["precision"] = choice(Precision, values["precision"], "precision")
-    if values.get("master_weights"):
-        _check_master_weights(values["mode"], values.get("precision"))
-    if values.get("grad", "no_grad") not in ("no_grad", "inference_mode", "enabled"):
-        raise UsageError(f"grad: {values['grad']!r} is not no_grad, inference_mode or enabled")
-    for name in ("accumulate", "steps", "trip_count"):
-        if (value := values.get(name)) is not None and value < 1:
-            raise UsageError(f"{name} must be 1 or more, not {value}")
-    parse_alloc_conf(values.get("alloc_conf") or "")
-    if values.get("device") is not None:
-        values["device"] = devices.find(values["device"]).name
-        if values["target"] is Target.CPU:
-            raise UsageError(f"device {values['device']}: a GPU does not go with target cpu")
-    if values.get("compile") and values["target"] is Target.ONNXRUNTIME:
-        raise UsageError("compile: torch.compile goes with target cuda or cpu")
-    values["routing"] = choice(Routing, values.get("routing", "balanced"), "routing")
-    values["assume"] = _assumed(values.get("assume") or {})
-    values["headroom"] = parse_bytes(values.get("headroom", 0), "headroom")
-    values["freeze"] = techniques.as_text(values.get("freeze"))
-    if values.get("lora") is not None:
-        values["lora"] = LoraSettings.of(values["lora"]).to_text()
-    if values.get("quantize") is not None:
-        values["quantize"] = str(Packing.of(values["quantize"]))
-    for name in ("checkpoint", "checkpoint_save", "offload", "fsdp_units"):
-        values[name] = techniques.as_text(values.get(name))
-    values["tp_plan"] = parallelism.plan_text(values.get("tp_plan"))
-    options = Options(**values)
-    techniques.check(options)
-    parallelism.check(options)
-    return options
-
-
-def _assumed(given: Mapping[str, bool | int | float]) -> tuple[tuple[str, bool | int | float], ...]:
-    """What the user says of lines, checked."""
-    for line, value in given.items():
-        if not re.fullmatch(r".+\.py:\d+", line):
-            raise UsageError(f"assume: {line!r} is not a line such as model.py:12")
-        if not isinstance(value, bool | int | float):
-            raise UsageError(f"assume {line}: {value!r} is not a truth value or a number")
-    return tuple(given.items())
-
-
-def _check_master_weights(mode: Mode, precision: Precision | None) -> None:
-    """Refuse master weights where there is nothing to keep a copy of, or no optimizer."""
-    if mode is not Mode.TRAINING:
-        raise UsageError("master weights: an inference has no optimizer; use mode training")
-    if precision not in (Precision.BF16, Precision.FP16):
-        named = "the model's own precision" if precision is None else f"precision {precision}"
-        raise UsageError(
-            f"master weights: with {named} the parameters are what the optimizer works on; "
-            "use precision bf16 or fp16"
-        )
-
-
-def optimizer_name(optimizer: OptimizerChoice) -> str:
-    """What an optimizer is called in the report."""
-    return optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "custom")

@@ -29,6 +29,7 @@ _TORCH = frozenset(
         "sources",
         "targets",
         "trace",
+        "resolve",
         "analysis",
         "measure",
         "serving",
@@ -70,13 +71,14 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "instantiate": frozenset({"devices", "schedule", "fits", "sources", "targets", "trace"}),
     "serving": _DATA | {"ort", "sources", "targets", "trace"},
-    "analysis": _DATA | {"compiled", "techniques", "parallelism", "sources", "targets", "trace"},
-    "measure": _DATA | {"sources", "targets", "trace", "analysis", "snapshots", "ort", "serving"},
+    "resolve": frozenset({"devices", "allocator", "techniques", "parallelism", "trace"}),
+    "analysis": _DATA | {"compiled", "resolve", "sources", "targets", "trace"},
+    "measure": _DATA | {"sources", "targets", "trace", "resolve", "snapshots", "ort", "serving"},
     "textbook": _DATA | {"analysis"},
-    "sweeps": _DATA | {"techniques", "parallelism", "sources", "trace", "analysis", "instantiate"},
-    "largest": _DATA | {"sources", "trace", "analysis", "instantiate"},
+    "sweeps": _DATA | {"techniques", "parallelism", "sources", "trace", "resolve", "instantiate"},
+    "largest": _DATA | {"sources", "trace", "resolve", "instantiate"},
     "plans": _DATA
-    | {"techniques", "parallelism", "sources", "trace", "analysis", "instantiate", "largest"},
+    | {"techniques", "parallelism", "sources", "trace", "resolve", "instantiate", "largest"},
     "commands": _DATA
     | _TORCH
     | {"techniques", "parallelism", "render", "snapshots", "ort", "textbook", "sweeps"},

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import FrozenInstanceError, fields, replace
 from enum import StrEnum
 
 import pytest
 
+import graphmem
 from graphmem.errors import UsageError
 from graphmem.options import Mode, Options, Precision, Target, choice, nearest, parse_bytes
+from graphmem.resolve import OPTIONS
 
 
 @pytest.mark.parametrize("member", [*Mode, *Precision, *Target])
@@ -133,3 +136,7 @@ def test_a_size_is_a_number_with_a_unit_or_bytes(size: int | str, nbytes: int) -
 def test_what_is_no_size_is_refused_with_an_example(size: int | str) -> None:
     with pytest.raises(UsageError, match=r"headroom: .* is not a size such as 2GiB, 500MB or 10"):
         parse_bytes(size, "headroom")
+
+
+def test_every_option_is_an_argument_of_analyze() -> None:
+    assert inspect.signature(graphmem.analyze).parameters.keys() >= OPTIONS

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from graphmem import spec
-from graphmem.analysis import analyze, make_options, traced_call
+from graphmem.analysis import analyze, traced_call
 from graphmem.report import Report
+from graphmem.resolve import make_options
 from graphmem.sources import InputRequest, load_subject
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "adapters.md"

@@ -152,7 +152,8 @@ def bare(model: nn.Module, call: dict[str, Tensor]) -> Outcome:
 
 def with_graphmem(model: nn.Module, call: dict[str, Tensor]) -> Outcome:
     """A whole analysis, up to the report."""
-    from graphmem.analysis import make_options, traced_call
+    from graphmem.analysis import traced_call
+    from graphmem.resolve import make_options
     from graphmem.trace.step import Loop
 
     laps = Laps()

@@ -14,8 +14,9 @@ from typing import Any
 from torch import nn
 
 import graphmem
-from graphmem.analysis import make_options, traced_call
+from graphmem.analysis import traced_call
 from graphmem.report import Report
+from graphmem.resolve import make_options
 from graphmem.schedule import Category, Phase, Schedule
 from graphmem.sources import InputRequest, LoadedSubject, load_subject
 from graphmem.trace.run import model_dtype

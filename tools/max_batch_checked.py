@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from graphmem.analysis import make_options
 from graphmem.instantiate import Recorded, record_subject
 from graphmem.largest import Memory, largest, requests
 from graphmem.largest.memory import least_bytes
+from graphmem.resolve import make_options
 from graphmem.sources import InputRequest
 
 SUBJECTS = {

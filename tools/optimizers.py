@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from graphmem.analysis import make_options, traced_call
+from graphmem.analysis import traced_call
 from graphmem.errors import GraphmemError
 from graphmem.liveness import live_at, measure
+from graphmem.resolve import make_options
 from graphmem.schedule import Category, Phase, Schedule
 from graphmem.sources import InputRequest, load_subject
 from graphmem.textbook.states import STATES

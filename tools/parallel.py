@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphmem.analysis import make_options, traced_call
+from graphmem.analysis import traced_call
 from graphmem.report import Report
+from graphmem.resolve import make_options
 from graphmem.sources import InputRequest, load_subject
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "parallel.md"

@@ -166,7 +166,7 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
     Raises:
         UsageError: naming the option, with the nearest choice.
     """
-    from graphmem.analysis import make_options
+    from graphmem.resolve import make_options
     from graphmem.trace.optimizers import find_optimizer
 
     find_optimizer(arguments.optimizer)

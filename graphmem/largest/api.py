@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from graphmem.analysis import make_options, optimizer_name
 from graphmem.errors import UsageError
 from graphmem.fits import gpu_of
 from graphmem.instantiate import Recorded
@@ -17,6 +16,7 @@ from graphmem.largest.memory import Memory
 from graphmem.largest.search import Search, default_step, first_sizes
 from graphmem.largest.stopping import limited_by
 from graphmem.options import parse_bytes
+from graphmem.resolve import make_options, optimizer_name
 from graphmem.sources.inputs import ModelInputs
 from graphmem.sources.overrides import with_batch
 from graphmem.trace.inputs import Call, as_call

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from graphmem import liveness
 from graphmem.allocator import block_bytes
-from graphmem.analysis import make_options
 from graphmem.errors import UsageError, one_line
 from graphmem.measure.pairing import unmatched
 from graphmem.measure.profile import profiled
 from graphmem.measure.stream import Event, Scratch, Stream, peak_of, scratch_of, without
 from graphmem.options import Options, Target
+from graphmem.resolve import make_options
 from graphmem.schedule import Schedule
 from graphmem.trace import known
 from graphmem.trace.adapters import LoraSettings, freeze, with_lora

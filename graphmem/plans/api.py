@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from graphmem.analysis import make_options, optimizer_name
 from graphmem.errors import UsageError
 from graphmem.largest.memory import Memory
 from graphmem.options import Mode, Options, parse_bytes
@@ -17,6 +16,7 @@ from graphmem.plans.blocks import blocks_of
 from graphmem.plans.candidates import techniques
 from graphmem.plans.search import Search, Trace
 from graphmem.plans.technique import Run
+from graphmem.resolve import make_options, optimizer_name
 from graphmem.schedule import Category, Schedule
 from graphmem.sources.inputs import ModelInputs
 from graphmem.sources.overrides import with_batch

@@ -79,7 +79,7 @@ def _family(case: Case, axis: str, sizes: tuple[int, ...], options: Options) -> 
 
 
 def _options(case: Case) -> Options:
-    from graphmem.analysis import make_options
+    from graphmem.resolve import make_options
     from graphmem.trace.optimizers import find_optimizer
 
     others = dict(case.options)

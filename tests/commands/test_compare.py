@@ -22,7 +22,7 @@ DECODER = "models/decoder.py:decoder_423m"
 
 def _schedule() -> Schedule:
     """What ``analyze`` predicts for GOOD."""
-    from graphmem.analysis import make_options
+    from graphmem.resolve import make_options
     from graphmem.trace.run import trace_model
     from tests.commands.factories import good
 

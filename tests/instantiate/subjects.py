@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from graphmem.analysis import make_options
 from graphmem.fits import gpu_of
 from graphmem.instantiate import Recorded
+from graphmem.resolve import make_options
 from graphmem.sources.inputs import InputSpec
 from graphmem.trace.inputs import Call
 from graphmem.trace.run import trace_model

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from torch import nn
 
-from graphmem.analysis import make_options
 from graphmem.devices import DEFAULT
 from graphmem.errors import GraphmemError, InputError, UsageError
 from graphmem.instantiate import Recorded
 from graphmem.largest import MaxBatch, Memory, largest
 from graphmem.largest.memory import least_bytes
 from graphmem.options import Target
+from graphmem.resolve import make_options
 from graphmem.schedule import Category, Schedule
 from tests.instantiate import subjects
 from tests.instantiate.subjects import images, rows, tokens, tracer

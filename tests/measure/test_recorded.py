@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from graphmem.allocator import AllocatorSettings
-from graphmem.analysis import make_options
 from graphmem.errors import ModelLoadError
 from graphmem.measure.recorded import Comparison, compare
 from graphmem.options import Options
 from graphmem.report import Subject
+from graphmem.resolve import make_options
 from graphmem.schedule import Schedule
 from graphmem.snapshots import Action, DeviceTrace, Snapshot, load
 from graphmem.summary import summarize

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import graphmem
-from graphmem.analysis import make_options, traced_call
+from graphmem.analysis import traced_call
 from graphmem.errors import UsageError
+from graphmem.resolve import make_options
 from graphmem.sources import InputRequest, load_subject
 from graphmem.sweeps import Outcome, cases, sweep
 from graphmem.sweeps.outcome import How

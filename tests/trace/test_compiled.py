@@ -13,13 +13,13 @@ from torch import Tensor, fx, nn
 from torch._dynamo import trace_rules
 
 import graphmem
-from graphmem.analysis import make_options
 from graphmem.compiled import fused, saved_bytes
 from graphmem.errors import UsageError
 from graphmem.liveness import measure
 from graphmem.measure.cpu import resident_bytes
 from graphmem.measure.profile import profiled
 from graphmem.measure.stream import peak_of
+from graphmem.resolve import make_options
 from graphmem.schedule import Category, Schedule
 from graphmem.trace.inputs import as_call
 from graphmem.trace.run import Trace, trace_model

@@ -10,8 +10,8 @@ import torch
 import graphmem
 from graphmem import liveness
 from graphmem.allocator import block_bytes
-from graphmem.analysis import make_options
 from graphmem.options import Target
+from graphmem.resolve import make_options
 from graphmem.schedule import Schedule
 from graphmem.trace.run import trace_callable
 from models.decoder import decoder_423m

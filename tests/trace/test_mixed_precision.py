@@ -17,8 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 import graphmem
 from graphmem import liveness
-from graphmem.analysis import make_options
 from graphmem.errors import TraceError, UsageError
+from graphmem.resolve import make_options
 from graphmem.schedule import Phase, Schedule
 from graphmem.trace.run import trace_callable
 from models.decoder import Attention, Rotary, decoder_423m, tiny, xl

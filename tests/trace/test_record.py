@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import graphmem
-from graphmem.analysis import make_options
+from graphmem.resolve import make_options
 from graphmem.schedule import BEFORE
 from graphmem.trace.run import trace_callable
 

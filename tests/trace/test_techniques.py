@@ -124,7 +124,7 @@ def test_recomputed_operations_are_those_of_a_real_run() -> None:
     config.use_cache = False
     with FlopCounterMode(display=False) as plain:
         _real_step(small.model, small.inputs)
-    options = graphmem.analysis.make_options(target="cpu", checkpoint=small.blocks)
+    options = graphmem.resolve.make_options(target="cpu", checkpoint=small.blocks)
     modules = checkpointed_modules(small.model, options)
     small.model.zero_grad()
     with checkpointed(modules, options), FlopCounterMode(display=False) as again:

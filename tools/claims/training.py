@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from graphmem.analysis import make_options
 from graphmem.report import Report
+from graphmem.resolve import make_options
 from graphmem.schedule import Phase, Schedule
 from graphmem.sources import InputRequest, LoadedSubject, load_subject
 from graphmem.trace.run import model_dtype

@@ -9,10 +9,11 @@ from typing import Protocol
 
 import torch
 
-from graphmem.analysis import make_options, traced_call
+from graphmem.analysis import traced_call
 from graphmem.errors import ValueNeededError, one_line
 from graphmem.options import Mode, Options, Target
 from graphmem.report import Report
+from graphmem.resolve import make_options
 from graphmem.sources import InputRequest, LoadedSubject, load_subject
 from graphmem.sources.building import Built, Recipe
 from graphmem.sources.subject import loaded

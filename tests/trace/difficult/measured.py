@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphmem.analysis import make_options
 from graphmem.measure.cpu import Verification, compare
 from graphmem.measure.profile import profiled
+from graphmem.resolve import make_options
 from graphmem.trace import known
 from graphmem.trace.reach import reachable
 from graphmem.trace.run import trace_callable

@@ -12,11 +12,12 @@ from torch.distributed.fsdp import fully_shard
 
 import graphmem
 from graphmem.allocator import place
-from graphmem.analysis import make_options, traced_call
+from graphmem.analysis import traced_call
 from graphmem.errors import UsageError
 from graphmem.measure.cpu import verify
 from graphmem.measure.profile import profiled
 from graphmem.measure.stream import peak_of
+from graphmem.resolve import make_options
 from graphmem.trace.inputs import as_call
 from graphmem.trace.parallel.group import fake_ranks
 
