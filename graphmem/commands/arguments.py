@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphmem.commands.adapters import adapters_of, add_adapters
 from graphmem.commands.parallelism import add_parallelism, parallelism_of
@@ -176,27 +176,34 @@ def options_of(arguments: argparse.Namespace, target: str) -> Options:
         mode=arguments.mode or _default_mode(arguments.subject),
         target=target,
         precision=arguments.precision,
-        master_weights=arguments.master_weights,
-        optimizer=arguments.optimizer,
-        foreach=arguments.foreach,
-        fused=arguments.fused,
-        set_to_none=arguments.zero_grad == "none",
-        clip_grad_norm=arguments.clip_grad_norm,
-        accumulate=arguments.accumulate,
-        steps=arguments.steps,
-        grad=arguments.grad,
-        strict=arguments.strict,
-        alloc_conf=arguments.alloc_conf,
         device=arguments.device,
-        headroom=arguments.headroom or 0,
-        trip_count=arguments.trip_count,
         compile=arguments.compile,
-        routing=arguments.moe_routing,
-        assume=dict(arguments.assume),
+        **run_of(arguments),
+    )
+
+
+def run_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """How the model is run, by the names of options: what a sweep has one of for all its cases."""
+    return {
+        "master_weights": arguments.master_weights,
+        "optimizer": arguments.optimizer,
+        "foreach": arguments.foreach,
+        "fused": arguments.fused,
+        "set_to_none": arguments.zero_grad == "none",
+        "clip_grad_norm": arguments.clip_grad_norm,
+        "accumulate": arguments.accumulate,
+        "steps": arguments.steps,
+        "grad": arguments.grad,
+        "strict": arguments.strict,
+        "alloc_conf": arguments.alloc_conf,
+        "headroom": arguments.headroom or 0,
+        "trip_count": arguments.trip_count,
+        "routing": arguments.moe_routing,
+        "assume": dict(arguments.assume),
         **techniques_of(arguments),
         **adapters_of(arguments),
         **parallelism_of(arguments),
-    )
+    }
 
 
 def _default_mode(subject: str) -> str:

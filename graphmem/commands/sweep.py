@@ -6,11 +6,16 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from graphmem.commands.adapters import adapters_of
-from graphmem.commands.arguments import add_output, add_run, add_subject, kind_of, positive, write
-from graphmem.commands.parallelism import parallelism_of
+from graphmem.commands.arguments import (
+    add_output,
+    add_run,
+    add_subject,
+    kind_of,
+    positive,
+    run_of,
+    write,
+)
 from graphmem.commands.progress import Progress
-from graphmem.commands.techniques import techniques_of
 from graphmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -90,34 +95,9 @@ def _cases(arguments: argparse.Namespace) -> list[Case]:
         dims=tuple(arguments.dim),
         default_dim=arguments.default_dim,
         rules=arguments.rules,
-        **_options(arguments),
+        target=arguments.target,
+        **run_of(arguments),
     )
-
-
-def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options that are the same for all, where they are not the default."""
-    given = {
-        "target": arguments.target,
-        "master_weights": arguments.master_weights,
-        "optimizer": arguments.optimizer,
-        "foreach": arguments.foreach,
-        "fused": arguments.fused,
-        "set_to_none": arguments.zero_grad == "none",
-        "clip_grad_norm": arguments.clip_grad_norm,
-        "accumulate": arguments.accumulate,
-        "steps": arguments.steps,
-        "grad": arguments.grad,
-        "strict": arguments.strict,
-        "alloc_conf": arguments.alloc_conf,
-        "headroom": arguments.headroom or 0,
-        "trip_count": arguments.trip_count,
-        "routing": arguments.moe_routing,
-        "assume": tuple(arguments.assume),
-        **techniques_of(arguments),
-        **adapters_of(arguments),
-    }
-    told = {name: value for name, value in given.items() if value not in (None, (), False)}
-    return told | parallelism_of(arguments)
 
 
 def _named(case: Case) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -129,3 +130,13 @@ def test_the_progress_bar_is_for_terminals(
         error = capsys.readouterr().err
         assert ("1/4 cases" in error) is is_terminal
         assert error.endswith("\r\x1b[K") is is_terminal
+
+
+def test_what_is_switched_off_is_an_option_of_every_case() -> None:
+    """As ``graphmem analyze`` takes it: gradients are filled, foreach is not used."""
+    parser = argparse.ArgumentParser()
+    command = sweep.Sweep()
+    command.prepare_parser(parser)
+    arguments = parser.parse_args(["m.py:f", "--zero-grad", "zero", "--no-foreach"])
+    (case,) = sweep._cases(arguments)
+    assert dict(case.options) == {"set_to_none": False, "foreach": False}
