@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from graphmem import collector
 from graphmem import report as _report
 from graphmem.compiled import compiled_run
-from graphmem.options import Options
+from graphmem.options import DEFAULTS, Options
 from graphmem.report import Report
-from graphmem.resolve import OPTIONS, make_options, optimizer_name
+from graphmem.resolve import make_options, optimizer_name
 from graphmem.schedule import Schedule
 from graphmem.summary import summarize
 from graphmem.trace.adapters import adapted, elements
@@ -171,7 +171,7 @@ def analyze(
     Raises:
         GraphmemError: in one line, if an argument or the model can't be used.
     """
-    given = {name: value for name, value in locals().items() if name in OPTIONS}
+    given = {name: value for name, value in locals().items() if name in DEFAULTS}
     options = make_options(**{**given, "optimizer": optimizer_name(optimizer)})
     call = as_call(inputs, kwargs)
     report, _ = traced_call(model, call, options, loss=loss, optimizer=optimizer, timeline=timeline)

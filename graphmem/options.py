@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum, unique
 from typing import Any, TypeVar
 
@@ -139,9 +139,27 @@ class Options:
             return Wrapper.ZERO1 if self.zero == 1 else Wrapper.ZERO2
         return Wrapper.DDP if self.ddp or self.zero == 0 else None
 
+    @property
+    def has_fp16_gradients(self) -> bool:
+        """Whether gradients are fp16 at first, so that on a GPU a GradScaler scales the loss."""
+        halves = Precision.FP16 if self.master_weights else Precision.AMP_FP16
+        return self.precision is halves
+
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""
         return {**asdict(self), "assume": dict(self.assume)}
+
+
+DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Options)}
+"""Each option by name, and what it is where nobody says anything."""
+
+LISTS = ("checkpoint", "checkpoint_save", "offload", "freeze", "fsdp_units")
+"""The options that are several names in one text, with commas between them."""
+
+
+def words(name: str) -> str:
+    """An option's name in a sentence."""
+    return name.replace("_", " ")
 
 
 E_ = TypeVar("E_", bound=StrEnum)

@@ -6,10 +6,18 @@ What each does is in ``graphmem.trace.parallel``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from graphmem.errors import UsageError
-from graphmem.options import Mode, Options, Precision, Target, Wrapper, nearest
+from graphmem.options import (
+    DEFAULTS,
+    Mode,
+    Options,
+    Precision,
+    Target,
+    Wrapper,
+    nearest,
+    words,
+)
 
 STAGES = (0, 1, 2, 3)
 """ZeRO's: nothing is sharded, or optimizer states, also gradients, also parameters."""
@@ -17,23 +25,11 @@ STAGES = (0, 1, 2, 3)
 DTYPES = ("bfloat16", "float16", "float32")
 """What FSDP's mixed precision casts to."""
 
-DEFAULTS: Mapping[str, Any] = {
-    "ranks": None,
-    "zero": None,
-    "ddp": False,
-    "bucket_view": False,
-    "bucket_cap_mb": 25,
-    "zero_bucket": 500_000_000,
-    "fsdp": False,
-    "fsdp_units": None,
-    "fsdp_reshard": True,
-    "fsdp_prefetch": 0,
-    "fsdp_param_dtype": None,
-    "fsdp_reduce_dtype": None,
-    "tp": False,
-    "tp_plan": None,
-}
-"""The options, and what they are where a training is on one GPU."""
+NAMES = (
+    *("ranks", "zero", "ddp", "bucket_view", "bucket_cap_mb", "zero_bucket", "fsdp", "fsdp_units"),
+    *("fsdp_reshard", "fsdp_prefetch", "fsdp_param_dtype", "fsdp_reduce_dtype", "tp", "tp_plan"),
+)
+"""The options."""
 
 _DETAILS = {
     "bucket_view": (Wrapper.DDP, Wrapper.ZERO1),
@@ -126,11 +122,6 @@ def _check_rest(options: Options, asked: str) -> None:
         )
     if options.wrapper is Wrapper.ZERO2 and options.precision is Precision.AMP_FP16:
         raise UsageError(f"{asked}: DeepSpeed has no GradScaler; use precision bf16 or amp-bf16")
-
-
-def words(name: str) -> str:
-    """An option's name in a sentence."""
-    return name.replace("_", " ")
 
 
 def plan_text(given: str | Mapping[str, str] | None) -> str | None:

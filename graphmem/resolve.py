@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from graphmem import devices, parallelism, techniques
 from graphmem.allocator import parse_alloc_conf
 from graphmem.errors import UsageError
-from graphmem.options import Mode, Options, Precision, Routing, Target, choice, parse_bytes
+from graphmem.options import LISTS, Mode, Options, Precision, Routing, Target, choice, parse_bytes
 from graphmem.trace.adapters import LoraSettings, Packing
 from graphmem.trace.optimizers import OptimizerChoice
-
-OPTIONS = frozenset(field.name for field in fields(Options))
-"""The names of all options."""
 
 
 def make_options(**values: Any) -> Options:
@@ -45,12 +41,11 @@ def make_options(**values: Any) -> Options:
     values["routing"] = choice(Routing, values.get("routing", "balanced"), "routing")
     values["assume"] = _assumed(values.get("assume") or {})
     values["headroom"] = parse_bytes(values.get("headroom", 0), "headroom")
-    values["freeze"] = techniques.as_text(values.get("freeze"))
     if values.get("lora") is not None:
         values["lora"] = LoraSettings.of(values["lora"]).to_text()
     if values.get("quantize") is not None:
         values["quantize"] = str(Packing.of(values["quantize"]))
-    for name in ("checkpoint", "checkpoint_save", "offload", "fsdp_units"):
+    for name in LISTS:
         values[name] = techniques.as_text(values.get(name))
     values["tp_plan"] = parallelism.plan_text(values.get("tp_plan"))
     options = Options(**values)

@@ -6,29 +6,22 @@ What each does is in the file that does it: ``trace.checkpointing``, ``trace.off
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from graphmem.errors import UsageError
-from graphmem.options import Mode, Options, Precision, nearest
+from graphmem.options import DEFAULTS, Mode, Options, nearest, words
 
 OFFLOADED = ("activations", "optimizer")
 """What can lie in the host's memory."""
 
-DEFAULTS: Mapping[str, Any] = {
-    "checkpoint": None,
-    "checkpoint_every": 1,
-    "checkpoint_save": None,
-    "checkpoint_reentrant": False,
-    "offload": None,
-    "pin_memory": False,
-    "optimizer_in_backward": False,
-    "channels_last": False,
-    "chunked_loss": None,
-}
-"""The options, and what they are where a training is run as it is."""
+NAMES = (
+    *("checkpoint", "checkpoint_every", "checkpoint_save", "checkpoint_reentrant"),
+    *("offload", "pin_memory", "optimizer_in_backward", "channels_last", "chunked_loss"),
+)
+"""The options."""
 
-_OF_TRAINING = tuple(name for name in DEFAULTS if name != "channels_last")
+_OF_TRAINING = tuple(name for name in NAMES if name != "channels_last")
 
 
 def parts(text: str | None) -> tuple[str, ...]:
@@ -63,11 +56,6 @@ def check(options: Options) -> None:
         raise UsageError(f"chunked loss: {options.chunked_loss} chunks are none; 1 or more")
 
 
-def words(name: str) -> str:
-    """An option's name in a sentence."""
-    return name.replace("_", " ")
-
-
 def _check_checkpoint(options: Options) -> None:
     if options.checkpoint is None:
         for name in ("checkpoint_every", "checkpoint_save", "checkpoint_reentrant"):
@@ -90,7 +78,7 @@ def _check_offload(options: Options) -> None:
             )
     if options.pin_memory and not options.offload:
         raise UsageError("pin memory: of what that is offloaded? add offload")
-    if "optimizer" in parts(options.offload) and _scales(options):
+    if "optimizer" in parts(options.offload) and options.has_fp16_gradients:
         raise UsageError(
             f"offload optimizer: with precision {options.precision} a GradScaler works on the "
             "GPU's gradients, which this scheme does not have; use bf16 or amp-bf16"
@@ -106,12 +94,7 @@ def _check_in_backward(options: Options) -> None:
         (options.clip_grad_norm is not None, "clip grad norm: the norm is of all gradients"),
         (options.master_weights, "master weights: their gradients are taken after backward"),
         ("optimizer" in parts(options.offload), "offload optimizer: it takes them after backward"),
-        (_scales(options), "a GradScaler: it looks at all gradients"),
+        (options.has_fp16_gradients, "a GradScaler: it looks at all gradients"),
     ):
         if name:
             raise UsageError(f"optimizer in backward does not go with {why}")
-
-
-def _scales(options: Options) -> bool:
-    halves = Precision.FP16 if options.master_weights else Precision.AMP_FP16
-    return options.precision is halves

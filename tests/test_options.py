@@ -11,8 +11,16 @@ import pytest
 
 import graphmem
 from graphmem.errors import UsageError
-from graphmem.options import Mode, Options, Precision, Target, choice, nearest, parse_bytes
-from graphmem.resolve import OPTIONS
+from graphmem.options import (
+    DEFAULTS,
+    Mode,
+    Options,
+    Precision,
+    Target,
+    choice,
+    nearest,
+    parse_bytes,
+)
 
 
 @pytest.mark.parametrize("member", [*Mode, *Precision, *Target])
@@ -139,4 +147,4 @@ def test_what_is_no_size_is_refused_with_an_example(size: int | str) -> None:
 
 
 def test_every_option_is_an_argument_of_analyze() -> None:
-    assert inspect.signature(graphmem.analyze).parameters.keys() >= OPTIONS
+    assert inspect.signature(graphmem.analyze).parameters.keys() >= DEFAULTS.keys()

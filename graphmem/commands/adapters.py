@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from graphmem.techniques import as_text
-
 
 def add_adapters(parser: argparse.ArgumentParser) -> None:
     """Frozen parts, adapters, and packed base weights."""
@@ -33,7 +31,7 @@ def add_adapters(parser: argparse.ArgumentParser) -> None:
 def adapters_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that the arguments name."""
     return {
-        "freeze": as_text(arguments.freeze),
+        "freeze": arguments.freeze,
         "lora": arguments.lora,
         "quantize": arguments.quantize,
     }

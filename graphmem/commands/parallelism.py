@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from graphmem.parallelism import DEFAULTS, DTYPES
+from graphmem.options import DEFAULTS
+from graphmem.parallelism import DTYPES, NAMES
 
 
 def add_parallelism(parser: argparse.ArgumentParser) -> None:
@@ -24,14 +25,18 @@ def add_parallelism(parser: argparse.ArgumentParser) -> None:
         "--bucket-view", action="store_true", help="its gradient_as_bucket_view=True"
     )
     group.add_argument(
-        "--bucket-cap", type=int, default=25, metavar="MIB", help="its bucket_cap_mb (25)"
+        "--bucket-cap",
+        type=int,
+        default=DEFAULTS["bucket_cap_mb"],
+        metavar="MIB",
+        help=f"its bucket_cap_mb ({DEFAULTS['bucket_cap_mb']})",
     )
     group.add_argument(
         "--zero-bucket",
         type=int,
-        default=500_000_000,
+        default=DEFAULTS["zero_bucket"],
         metavar="N",
-        help="elements of DeepSpeed's reduce_bucket_size (500,000,000)",
+        help=f"elements of DeepSpeed's reduce_bucket_size ({DEFAULTS['zero_bucket']:,})",
     )
     group.add_argument("--fsdp", action="store_true", help="fully_shard of FSDP2")
     group.add_argument(
@@ -71,4 +76,4 @@ def add_parallelism(parser: argparse.ArgumentParser) -> None:
 def parallelism_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that the arguments name."""
     arguments.bucket_cap_mb = arguments.bucket_cap
-    return {name: getattr(arguments, name) for name in DEFAULTS}
+    return {name: getattr(arguments, name) for name in NAMES}

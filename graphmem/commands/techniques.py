@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from graphmem.techniques import DEFAULTS, OFFLOADED, as_text
+from graphmem.techniques import NAMES, OFFLOADED
 
 
 def add_techniques(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,4 @@ def add_techniques(parser: argparse.ArgumentParser) -> None:
 
 def techniques_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that the arguments name."""
-    values = {name: getattr(arguments, name) for name in DEFAULTS}
-    for name in ("checkpoint", "checkpoint_save", "offload"):
-        values[name] = as_text(values[name])
-    return values
+    return {name: getattr(arguments, name) for name in NAMES}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from graphmem.as_text import format_bytes, format_count, format_tensor
+from graphmem.options import DEFAULTS, words
 from graphmem.render import techniques
 from graphmem.render.rows import LayerRows
 from graphmem.report import (
@@ -30,39 +31,14 @@ _MOST_INPUTS = 6
 _MOST_KERNELS = 4
 _MOST_GROWTHS = 4
 
-_DEFAULTS: Mapping[str, Any] = {
-    "accumulate": 1,
-    "checkpoint": None,
-    "checkpoint_every": 1,
-    "checkpoint_save": None,
-    "checkpoint_reentrant": False,
-    "clip_grad_norm": None,
-    "zero": None,
-    "ddp": False,
-    "fsdp": False,
-    "tp": False,
-    "ranks": None,
-    "fsdp_units": None,
-    "fsdp_reshard": True,
-    "fsdp_prefetch": 0,
-    "fsdp_param_dtype": None,
-    "fsdp_reduce_dtype": None,
-    "tp_plan": None,
-    "bucket_view": False,
-    "bucket_cap_mb": 25,
-    "zero_bucket": 500_000_000,
-    "offload": None,
-    "pin_memory": False,
-    "optimizer_in_backward": False,
-    "channels_last": False,
-    "chunked_loss": None,
-    "freeze": None,
-    "lora": None,
-    "quantize": None,
-    "set_to_none": True,
-    "alloc_conf": None,
-}
-"""Options that are told only where they differ from these."""
+_TOLD = (
+    *("accumulate", "checkpoint", "checkpoint_every", "checkpoint_save", "checkpoint_reentrant"),
+    *("clip_grad_norm", "zero", "ddp", "fsdp", "tp", "ranks", "fsdp_units", "fsdp_reshard"),
+    *("fsdp_prefetch", "fsdp_param_dtype", "fsdp_reduce_dtype", "tp_plan", "bucket_view"),
+    *("bucket_cap_mb", "zero_bucket", "offload", "pin_memory", "optimizer_in_backward"),
+    *("channels_last", "chunked_loss", "freeze", "lora", "quantize", "set_to_none", "alloc_conf"),
+)
+"""Options that are told where they differ from the default."""
 
 
 def peak_size(report: Report) -> str:
@@ -152,8 +128,8 @@ def _run(options: Mapping[str, Any], mark: Mark) -> Iterator[Fact]:
         *(mark(str(options[key])) for key in keys if options.get(key)),
         *(
             _option(key, options[key], mark)
-            for key, default in _DEFAULTS.items()
-            if options.get(key, default) not in (None, "", default)
+            for key in _TOLD
+            if options.get(key) not in (None, "", DEFAULTS[key])
         ),
         f"{steps} step{'s' if steps > 1 else ''}" if steps else "",
     ]
@@ -166,8 +142,7 @@ def _option(key: str, value: Any, mark: Mark) -> str:
         return "gradients filled with zeros"
     if key == "ranks":
         return f"one of {mark(str(value))} ranks"
-    words = key.replace("_", " ")
-    return words if value is True else f"{words} {mark(str(value))}"
+    return words(key) if value is True else f"{words(key)} {mark(str(value))}"
 
 
 def _memory(report: Report) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from dataclasses import fields as fields_of
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,23 @@ from typing import Any
 from graphmem import devices, parallelism, techniques
 from graphmem.allocator import parse_alloc_conf
 from graphmem.errors import UsageError
-from graphmem.options import Mode, Options, Precision, Target, choice, nearest, parse_bytes
+from graphmem.options import (
+    DEFAULTS,
+    LISTS,
+    Mode,
+    Precision,
+    Target,
+    choice,
+    nearest,
+    parse_bytes,
+)
 
 OPTIONS = (
     *("target", "master_weights", "optimizer", "foreach", "fused", "set_to_none"),
     *("clip_grad_norm", "accumulate", "steps", "grad", "strict", "alloc_conf", "headroom"),
     *("trip_count", "routing", "assume", "freeze", "lora", "quantize"),
-    *techniques.DEFAULTS,
-    *parallelism.DEFAULTS,
+    *techniques.NAMES,
+    *parallelism.NAMES,
 )
 """What ``graphmem.analyze`` takes besides, by its names."""
 
@@ -79,17 +87,14 @@ def case(subject: str, **values: Any) -> Case:
     for name in others.keys() - set(OPTIONS):
         raise UsageError(f"sweep: no option {name!r}{nearest(name, (*own, *OPTIONS))}")
     fields = {name: _plain(value) for name, value in values.items() if name in own}
-    changed = {name: value for name, value in _options(others) if value != _DEFAULTS[name]}
+    changed = {name: value for name, value in _options(others) if value != DEFAULTS[name]}
     return _checked(Case(subject, **fields, options=tuple(sorted(changed.items()))))
-
-
-_DEFAULTS = {field.name: field.default for field in fields_of(Options)}
 
 
 def _options(others: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The other options, as values that compare and hash."""
     for name, value in others.items():
-        if name in ("checkpoint", "checkpoint_save", "offload", "fsdp_units", "freeze"):
+        if name in LISTS:
             yield name, techniques.as_text(value)
         elif name == "assume":
             yield name, tuple(sorted(dict(value or ()).items()))

@@ -21,11 +21,6 @@ from graphmem.trace.observe import observe
 _Made = dict[nn.Module, tuple[type[nn.Module], dict[str, Any]]]
 
 
-def has_lazy(model: nn.Module) -> bool:
-    """Whether a model has parameters or buffers without a size."""
-    return any(_is_lazy_module(module) for module in model.modules())
-
-
 @contextmanager
 def materialized(model: nn.Module, call: Call) -> Iterator[None]:
     """A model whose lazy modules are what a first call makes of them, on meta tensors."""

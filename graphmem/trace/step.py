@@ -99,7 +99,7 @@ class Loop:
         self._optimizer = make_optimizer(
             self.optimizer, self._optimized(), self.options, self._hints()
         )
-        if _scales(self.options):
+        if options.target is Target.CUDA and options.has_fp16_gradients:
             self._scaler = torch.amp.GradScaler("cuda")
         if needs_closure(self._optimizer) and (self._scaler or self.masters):
             raise UsageError(
@@ -220,12 +220,6 @@ class Loop:
                 "is the whole model frozen? mode='inference' needs no loss"
             )
         return value
-
-
-def _scales(options: Options) -> bool:
-    """Whether the loop has a GradScaler."""
-    halves = Precision.FP16 if options.master_weights else Precision.AMP_FP16
-    return options.target is Target.CUDA and options.precision is halves
 
 
 def _described(value: object) -> str:

@@ -26,6 +26,7 @@ from torch.distributed.tensor.parallel import (
 
 from graphmem.errors import UsageError
 from graphmem.options import nearest
+from graphmem.techniques import parts
 from graphmem.trace.hollow import hollow_like
 from graphmem.trace.matching import find_modules
 
@@ -69,7 +70,7 @@ def plan_of(root: nn.Module, text: str | None) -> Plan:
 
 def _parsed(text: str) -> Plan:
     plan: Plan = {}
-    for part in filter(None, map(str.strip, text.split(","))):
+    for part in parts(text):
         pattern, separator, style = part.partition("=")
         if not separator:
             raise UsageError(f"tp-plan: {part!r} is not PATTERN=STYLE, such as layers.*.up=colwise")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from torch import nn
 
 from graphmem.options import Options, Wrapper
+from graphmem.techniques import parts
 from graphmem.trace.matching import find_modules
 
 
@@ -21,7 +22,7 @@ def units_of(root: nn.Module, patterns: str | None) -> dict[str, nn.Module]:
         UsageError: for a pattern that matches no module, with the nearest paths.
     """
     asked = usual_units(root) if patterns is None else patterns
-    wanted = [pattern for pattern in map(str.strip, asked.split(",")) if pattern]
+    wanted = parts(asked)
     found = find_modules(root, wanted, "fsdp-units") if wanted else {}
     inner_first = sorted(found, key=lambda path: -path.count("."))
     return {path: found[path] for path in inner_first if found[path] is not root}
