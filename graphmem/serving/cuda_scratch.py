@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, unique
 
 import torch
 
@@ -59,18 +60,26 @@ _SOFTMAX_OF_AXIS = 13
 """The version since which Softmax works along one axis, not along all from it on."""
 
 
+@unique
+class Pick(Enum):
+    """A workspace of a convolution: the first of cuDNN's ranking, none, or the largest."""
+
+    NONE = "none"
+    FIRST = "first"
+    LARGEST = "largest"
+
+
 @dataclass(slots=True)
 class CudaScratch:
     """The buffers of kernels on a GPU; ``low`` and ``high`` sum what they may be at least, most.
 
     Called with a node and all results it gives the blocks in bytes. ``pick`` is which of the
-    workspaces of a convolution is taken: ``"first"`` of cuDNN's ranking, ``"none"``, or the
-    ``"largest"``.
+    workspaces of a convolution is taken.
     """
 
     gpu: Gpu
     settings: CudaSettings
-    pick: str = "first"
+    pick: Pick = Pick.FIRST
     convolutions: int = 0
     not_asked: Library | Missing | None = None
     uneven: list[str] = field(default_factory=list)
@@ -91,7 +100,7 @@ class CudaScratch:
     def _workspace(self, node: Node, given: Sequence[Result], made: Result) -> int:
         """The workspace of a convolution, in bytes."""
         self.convolutions += 1
-        if self.pick == "none":
+        if self.pick is Pick.NONE:
             return 0
         problem = self._problem(node, given, made)
         if problem is None:
@@ -100,8 +109,10 @@ class CudaScratch:
         library = load()
         if not isinstance(library, Library) or self.gpu.sm < library.oldest_sm:
             self.not_asked = library
-            return 2 * table.assumed(problem) if self.pick == "largest" else table.assumed(problem)
-        if self.pick == "largest":
+            return (
+                2 * table.assumed(problem) if self.pick is Pick.LARGEST else table.assumed(problem)
+            )
+        if self.pick is Pick.LARGEST:
             return largest_workspace(library, self.gpu, problem)
         return workspace(library, self.gpu, problem) or 0
 

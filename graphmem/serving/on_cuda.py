@@ -19,7 +19,7 @@ from graphmem.options import Options
 from graphmem.ort import Run, Setup, simulate
 from graphmem.schedule import Unknown
 from graphmem.serving.assemble import Assembled
-from graphmem.serving.cuda_scratch import CudaScratch
+from graphmem.serving.cuda_scratch import CudaScratch, Pick
 from graphmem.serving.handles import handles_unknown
 from graphmem.serving.on_device import OnDevice, on_device
 from graphmem.serving.settings import ServeSettings
@@ -77,7 +77,7 @@ def serve_on_cuda(
         UnsupportedOpError: something can't be known, and nothing is to be assumed.
     """
     session = _Session(assembled, model, settings, gpu_of(options), numbers)
-    part, scratch = session.part("first")
+    part, scratch = session.part(Pick.FIRST)
     setup = part.assembled.setup
     runs, limited = session.under(part, setup, settings.run.arena)
     low, high = session.range(max(run.held for run in runs))
@@ -108,7 +108,7 @@ class _Session:
     gpu: Gpu
     numbers: Mapping[tuple[str, ...], int]
 
-    def part(self, pick: str) -> tuple[OnDevice, CudaScratch]:
+    def part(self, pick: Pick) -> tuple[OnDevice, CudaScratch]:
         """The device's part, with workspaces as ``CudaScratch.pick`` says."""
         scratch = CudaScratch(self.gpu, self.settings.cuda, pick)
         reserve = self.settings.cuda.reserve_weights
@@ -153,9 +153,9 @@ class _Session:
         Weights come smallest first, and largest first: other orders can lie outside.
         """
         found = [held]
-        for pick, backwards in product(("none", "first", "largest"), (False, True)):
+        for pick, backwards in product(Pick, (False, True)):
             part, scratch = self.part(pick)
-            if pick == "first" or scratch.convolutions:
+            if pick is Pick.FIRST or scratch.convolutions:
                 setup = sorted(part.assembled.setup, key=lambda s: s.nbytes, reverse=backwards)
                 runs, _ = self.under(part, setup, self.settings.run.arena)
                 found.append(max(run.held for run in runs))

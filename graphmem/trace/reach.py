@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,14 +42,17 @@ def reachable(step: Callable[..., Any]) -> Found:
     modules: dict[int, tuple[str, nn.Module]] = {}
     optimizers: dict[int, torch.optim.Optimizer] = {}
     tensors: list[tuple[str, Tensor]] = []
-    queue: deque[tuple[str, Any]] = deque([("step", step)])
-    seen: set[int] = set()
     in_datasets: set[int] = set()
-    while queue and len(seen) < _MOST_OBJECTS:
-        name, value = queue.popleft()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
+
+    def inside(name: str, value: Any) -> list[tuple[str, Any]]:
+        if isinstance(value, nn.Module | torch.optim.Optimizer | Tensor):
+            return []
+        parts = list(_parts(name, value))
+        if id(value) in in_datasets:
+            in_datasets.update(id(part) for _, part in parts)
+        return parts
+
+    for name, value in _walk(step, inside):
         if isinstance(value, Dataset):
             in_datasets.add(id(value))
         if isinstance(value, nn.Module):
@@ -58,11 +61,6 @@ def reachable(step: Callable[..., Any]) -> Found:
             optimizers[id(value)] = value
         elif isinstance(value, Tensor):
             tensors.append((name, value))
-        else:
-            parts = list(_parts(name, value))
-            queue.extend(parts)
-            if id(value) in in_datasets:
-                in_datasets.update(id(part) for _, part in parts)
     inner = {id(m) for _, root in modules.values() for m in root.modules() if m is not root}
     roots = [pair for key, pair in modules.items() if key not in inner]
     return Found(roots, list(optimizers.values()), tensors, in_datasets)
@@ -74,22 +72,39 @@ def held(start: Any) -> Iterator[tuple[str, Tensor]]:
     Looked for as by ``reachable``, and in what modules hold besides their own parameters and
     buffers: attributes, hooks, gradients.
     """
+    found = _walk(start, _held_by)
+    return ((name, value) for name, value in found if isinstance(value, Tensor))
+
+
+def _held_by(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What is in an object, in modules besides their own parameters and buffers."""
+    if isinstance(value, Tensor):
+        return
+    if not isinstance(value, nn.Module):
+        yield from _parts(name, value)
+        return
+    yield from value._modules.items()
+    yield from (pair for pair in vars(value).items() if pair[0] not in _TREE)
+    gradients = ((own, p.grad) for own, p in value._parameters.items() if p is not None)
+    yield from ((f"{own}.grad", g) for own, g in gradients if g is not None)
+
+
+def _walk(
+    start: Any, inside: Callable[[str, Any], Iterable[tuple[str, Any]]]
+) -> Iterator[tuple[str, Any]]:
+    """All objects from ``start`` on, each once with a name, the near ones first.
+
+    Args:
+        inside: what is in an object, by name; asked for once the object was given out.
+    """
     queue: deque[tuple[str, Any]] = deque([("step", start)])
     seen: set[int] = set()
     while queue and len(seen) < _MOST_OBJECTS:
         name, value = queue.popleft()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, Tensor):
+        if id(value) not in seen:
+            seen.add(id(value))
             yield name, value
-        elif isinstance(value, nn.Module):
-            queue.extend(value._modules.items())
-            queue.extend(pair for pair in vars(value).items() if pair[0] not in _TREE)
-            gradients = ((name, p.grad) for name, p in value._parameters.items() if p is not None)
-            queue.extend((f"{name}.grad", g) for name, g in gradients if g is not None)
-        else:
-            queue.extend(_parts(name, value))
+            queue.extend(inside(name, value))
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
