@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphmem import collector
 from graphmem import report as _report
 from graphmem.compiled import compiled_run
 from graphmem.options import DEFAULTS, Options
@@ -204,8 +203,7 @@ def traced_call(
             kind, name or type(model).__name__, *counts, info(trace.call, parameter_names(model))
         )
         told = {**options.to_dict(), **asked}
-        with collector.off():
-            report = summarize(trace.schedule, subject, options, told, torch_version(), timeline)
+        report = summarize(trace.schedule, subject, options, told, torch_version(), timeline)
         if options.compile:
             ran = trace_model(model, call, options, loss, optimizer, compiled=True)
             compiled = compiled_run(ran.schedule, trace.schedule, ran.compiled, options)

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 import graphmem
-from graphmem import copies, liveness, recomputation, techniques
+from graphmem import collector, copies, liveness, recomputation, techniques
 from graphmem.allocator import Placement, block_bytes, parse_alloc_conf, place
 from graphmem.devices import Gpu
 from graphmem.fits import ask_fit, fit_on, gpu_of, place_on
@@ -54,8 +54,9 @@ def summarize(
         timeline: list every operation with its live bytes.
         placement: the blocks that another allocator than the target's hands out.
     """
-    summary = _Summary(schedule, options, placement)
-    return summary.report(subject, created_from, torch_version, timeline)
+    with collector.off():
+        summary = _Summary(schedule, options, placement)
+        return summary.report(subject, created_from, torch_version, timeline)
 
 
 def peak_of(schedule: Schedule, options: Options) -> Peak:
