@@ -125,6 +125,14 @@ def test_calls_that_no_prediction_has_do_not_part_those_that_it_has() -> None:
     assert unmatched(measured, predicted) == ({1}, set())
 
 
+def test_calls_that_allocate_nothing_in_another_order_do_not_part_those_that_do() -> None:
+    # Two detaches in a row could be aligned in the place of the one mm: its 8 B would be left,
+    # and the scratch of the sum, which has that size, would be taken for them.
+    measured = stream(("sum", 2), ("", 8), ("mm", 8), ("detach", 0), ("detach", 0))
+    predicted = stream(("sum", 2), ("detach", 0), ("detach", 0), ("mm", 8))
+    assert unmatched(measured, predicted) == ({1}, set())
+
+
 def test_a_name_that_all_of_a_long_run_has_is_aligned() -> None:
     rest = [("mm", 8)] * 299
     measured = stream(("mm", 8), ("", "x8"), ("", 8), *rest)
