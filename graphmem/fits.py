@@ -15,10 +15,17 @@ from __future__ import annotations
 from math import ceil
 
 from graphmem import devices
-from graphmem.allocator import Placement, Shortage, parse_alloc_conf, place
+from graphmem.allocator import (
+    Placement,
+    Shortage,
+    Watch,
+    block_bytes,
+    parse_alloc_conf,
+    place,
+)
 from graphmem.as_text import format_bytes
 from graphmem.devices import Gpu
-from graphmem.options import Options
+from graphmem.options import Options, Target
 from graphmem.report import Fit, OutOfMemory
 from graphmem.schedule import BEFORE, Schedule, Storage
 
@@ -31,16 +38,44 @@ def gpu_of(options: Options) -> Gpu:
     return devices.DEFAULT if options.device is None else devices.find(options.device)
 
 
-def place_on(schedule: Schedule, options: Options, gpu: Gpu, reserve_bytes: int) -> Placement:
+def placement_of(schedule: Schedule, options: Options, watch: Watch | None = None) -> Placement:
+    """The blocks that a target's allocator hands out.
+
+    On a GPU that is named, it gives free segments back near the capacity, as PyTorch does.
+    """
+    target = options.target
+    if target is Target.CUDA and options.device is not None:
+        gpu = gpu_of(options)
+        return place_on(schedule, options, gpu, gpu.context_bytes[1], watch)
+    if target is Target.CUDA:
+        settings = parse_alloc_conf(options.alloc_conf or "")
+        return place(schedule, _on_gpu, settings, watch=watch)
+    return Placement(
+        block_bytes=tuple(block_bytes(s.nbytes, target) for s in schedule.storages),
+        scratch_bytes=tuple(block_bytes(op.scratch_bytes, target) for op in schedule.operations),
+        reserved_bytes=(0,) * len(schedule.operations),
+    )
+
+
+def place_on(
+    schedule: Schedule,
+    options: Options,
+    gpu: Gpu,
+    reserve_bytes: int,
+    watch: Watch | None = None,
+) -> Placement:
     """The blocks of a run on a GPU of which ``reserve_bytes`` are not for its allocator."""
-    return _placed(schedule, options, _limit(options, gpu, reserve_bytes), gpu.capacity_bytes)
+    limit = _limit(options, gpu, reserve_bytes)
+    return _placed(schedule, options, limit, gpu.capacity_bytes, watch)
 
 
-def _placed(schedule: Schedule, options: Options, limit: int, total: int) -> Placement:
+def _placed(
+    schedule: Schedule, options: Options, limit: int, total: int, watch: Watch | None = None
+) -> Placement:
     settings = parse_alloc_conf(options.alloc_conf or "")
     if settings.memory_fraction:  # of a GPU that is large enough for the limit
         total = max(total, ceil((limit + 1) / settings.memory_fraction))
-    return place(schedule, _on_gpu, settings, limit, total)
+    return place(schedule, _on_gpu, settings, limit, total, watch)
 
 
 def _on_gpu(storage: Storage) -> bool:

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import graphmem
 from graphmem import collector, copies, liveness, recomputation, techniques
-from graphmem.allocator import Placement, block_bytes, parse_alloc_conf, place
+from graphmem.allocator import Placement
 from graphmem.devices import Gpu
-from graphmem.fits import ask_fit, fit_on, gpu_of, place_on
+from graphmem.fits import ask_fit, fit_on, gpu_of, placement_of
+from graphmem.history import history_of
 from graphmem.host import host_bytes
 from graphmem.liveness import Lifetimes, Liveness
 from graphmem.options import Options, Target
@@ -92,7 +93,8 @@ class _Summary:
         self.is_on_gpu = options.target is Target.CUDA
         self.is_placed = self.is_on_gpu or placement is not None
         self.gpu = gpu_of(options) if self.is_on_gpu and options.device is not None else None
-        self.placement = placement or _placement(schedule, options)
+        self.given = placement
+        self.placement = placement or placement_of(schedule, options)
         scratch = self.placement.scratch_bytes
         self.live = liveness.measure(schedule, self.size, scratch=scratch)
 
@@ -150,6 +152,7 @@ class _Summary:
             copies=tuple(self.copies()),
             recomputation=recomputation.find(self.schedule, self.size),
             host=self.host(),
+            ask_history=partial(history_of, self.schedule, self.options, self.given),
         )
 
     def fits(self) -> Fits:
@@ -392,22 +395,3 @@ def _device_bytes(reserved: int, gpu: Gpu) -> tuple[int, int]:
     """What nvidia-smi shows: the reserved bytes, and the least and the most of the context."""
     low, high = gpu.context_bytes
     return reserved + low, reserved + high
-
-
-def _placement(schedule: Schedule, options: Options) -> Placement:
-    """The blocks that a target's allocator hands out.
-
-    On a GPU that is named, it gives free segments back near the capacity, as PyTorch does.
-    """
-    target = options.target
-    if target is Target.CUDA and options.device is not None:
-        gpu = gpu_of(options)
-        return place_on(schedule, options, gpu, gpu.context_bytes[1])
-    if target is Target.CUDA:
-        settings = parse_alloc_conf(options.alloc_conf or "")
-        return place(schedule, lambda storage: not storage.host, settings)
-    return Placement(
-        block_bytes=tuple(block_bytes(s.nbytes, target) for s in schedule.storages),
-        scratch_bytes=tuple(block_bytes(op.scratch_bytes, target) for op in schedule.operations),
-        reserved_bytes=(0,) * len(schedule.operations),
-    )

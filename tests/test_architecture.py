@@ -57,9 +57,10 @@ ARROWS: dict[str, frozenset[str]] = {
     "recomputation": frozenset({"schedule", "report"}),
     "host": frozenset({"schedule", "report"}),
     "fits": frozenset({"devices", "schedule", "allocator", "report"}),
+    "history": frozenset({"schedule", "liveness", "allocator", "report", "fits"}),
     "summary": frozenset(
         {"devices", "schedule", "copies", "liveness", "allocator", "report", "fits"}
-        | {"host", "recomputation", "techniques"}
+        | {"history", "host", "recomputation", "techniques"}
     ),
     "compiled": frozenset({"schedule", "report", "summary"}),
     "parallelism": frozenset(),

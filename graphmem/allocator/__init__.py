@@ -22,6 +22,7 @@ from graphmem.allocator.rounding import BLOCK_BYTES, block_bytes
 from graphmem.allocator.segments import Piece, Segment, State
 from graphmem.allocator.settings import AllocatorSettings
 from graphmem.allocator.stats import Stat, Stats
+from graphmem.allocator.watch import Watch
 
 __all__ = [
     "BLOCK_BYTES",
@@ -42,6 +43,7 @@ __all__ = [
     "State",
     "Stats",
     "Synchronize",
+    "Watch",
     "block_bytes",
     "parse_alloc_conf",
     "place",

@@ -18,6 +18,7 @@ from graphmem.allocator.blocks import Block
 from graphmem.allocator.caching import CachingAllocator, OutOfMemoryError
 from graphmem.allocator.driver import SimpleDriver
 from graphmem.allocator.settings import AllocatorSettings
+from graphmem.allocator.watch import Watch
 from graphmem.errors import UsageError
 from graphmem.schedule import BEFORE, Operation, Schedule, Storage
 
@@ -57,6 +58,7 @@ def place(
     settings: AllocatorSettings | None = None,
     capacity: int | None = None,
     total: int | None = None,
+    watch: Watch | None = None,
 ) -> Placement:
     """Run a schedule through the caching allocator; all scratch is on the default stream.
 
@@ -64,13 +66,14 @@ def place(
         on_device: whether a storage lies in the device's memory.
         capacity: the bytes that the process may take from the device; None: without end.
         total: the device's memory, of which a memory fraction is a part; None: ``capacity``.
+        watch: who is told of every block.
 
     Raises:
         UsageError: for a memory fraction of 0, with which nothing can ever be placed.
     """
     if settings is not None and settings.memory_fraction == 0 and total is not None:
         raise UsageError("per_process_memory_fraction:0 leaves a process no memory: raise it")
-    run = _Run(schedule, on_device, settings, SimpleDriver(capacity, total))
+    run = _Run(schedule, on_device, settings, (capacity, total), watch or Watch())
     for storage in schedule.storages:
         if storage.born == BEFORE:
             run.take(storage, BEFORE)
@@ -83,12 +86,14 @@ class _Run:
         schedule: Schedule,
         on_device: Callable[[Storage], bool],
         settings: AllocatorSettings | None,
-        driver: SimpleDriver,
+        limits: tuple[int | None, int | None],
+        watch: Watch,
     ) -> None:
         self._schedule = schedule
         self._on_device = on_device
-        self._allocator = CachingAllocator(settings, driver=driver)
-        self._driver = driver
+        self._watch = watch
+        self._driver: SimpleDriver = watch.driver(*limits)
+        self._allocator = CachingAllocator(settings, driver=self._driver)
         self._blocks: dict[int, Block] = {}
         self._sizes = [0] * len(schedule.storages)
         self._shortage: Shortage | None = None
@@ -104,11 +109,12 @@ class _Run:
         """The most bytes of the scratch's blocks at one time, and the most bytes reserved."""
         for i in op.allocates:
             self.take(self._schedule.storages[i], op.index)
+        self._watch.full(self._allocator, op.index)
         scratch = max((self._stage(stage, op.index) for stage in op.scratch), default=0)
         for i in op.frees:
             found = self._blocks.pop(i, None)
             if found is not None:
-                self._allocator.free(found)
+                self._free(found, op.index, i)
         reserved = max(self._reserved, self._allocator.stats.reserved.current)
         self._reserved = 0
         return scratch, reserved
@@ -117,12 +123,18 @@ class _Run:
         """The bytes of the blocks of one stage of scratch, which are freed again."""
         blocks = [self._malloc(nbytes, operation, None) for nbytes in stage if nbytes]
         taken = sum(block.size for block in blocks)
+        self._watch.full(self._allocator, operation)
         for block in blocks:
-            self._allocator.free(block)
+            self._free(block, operation, None)
         return taken
+
+    def _free(self, block: Block, operation: int, storage: int | None) -> None:
+        self._watch.freed(block, operation, storage)
+        self._allocator.free(block)
 
     def _malloc(self, nbytes: int, operation: int, storage: int | None, stream: int = 0) -> Block:
         """A block, with memory that the device does not have if need be."""
+        self._watch.asked(operation, stream)
         while True:
             try:
                 block = self._allocator.malloc(nbytes, stream)
@@ -131,9 +143,11 @@ class _Run:
                 self._driver.lend(error.segment_bytes)
             else:
                 self._reserved = max(self._reserved, self._allocator.stats.reserved.current)
+                self._watch.allocated(block, operation, storage)
                 return block
 
     def finish(self, operations: list[tuple[int, int]]) -> Placement:
+        self._watch.finished(self._allocator)
         return Placement(
             block_bytes=tuple(self._sizes),
             scratch_bytes=tuple(scratch for scratch, _ in operations),

@@ -1,21 +1,9 @@
-"""The report: finished numbers about one analysis, and its JSON form.
-
-All sizes are integers of bytes. ``Report.to_dict`` gives the JSON of schema
-``graphmem.report/1``, which ``report.schema.json`` in this package describes; renderers
-take a finished ``Report`` and compute nothing.
-"""
+"""The parts of a report: finished numbers, all sizes integers of bytes."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from importlib import resources
-from typing import Any
-
-from graphmem.errors import UsageError
-
-SCHEMA = "graphmem.report/1"
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 BREAKDOWN = (
     "parameters",
@@ -234,88 +222,6 @@ class UnknownItem:
 
 
 @dataclass(frozen=True, slots=True)
-class OutOfMemory:
-    """The request at which a run ends, and who makes it.
-
-    ``step``, ``phase`` and ``op`` are None, and ``op_index`` is -1, where not even what
-    stands in memory before the first operation (weights, inputs) has its place.
-    """
-
-    step: int | None
-    phase: str | None
-    op: str | None
-    op_index: int
-    module: str
-    source: str | None
-    requested_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Whether a run fits on a GPU; true in a condition if it does.
-
-    Decided on the bytes reserved plus the most that the CUDA context was seen to take, with
-    free segments given back near the capacity. ``headroom_bytes`` is what is left then,
-    besides the headroom that was asked for; negative where the run does not fit: with that
-    much more memory it does. ``notes`` are sentences on what the answer depends on.
-    """
-
-    device: str
-    fits: bool
-    headroom_bytes: int
-    out_of_memory_at: OutOfMemory | None
-    notes: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return self.fits
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fit as JSON values; the device's name is the key that it stands under."""
-        values = asdict(self)
-        del values["device"]
-        return values
-
-
-class Fits(Mapping[str, Fit]):
-    """The answer for the GPU that was named, by its name; called, for any other.
-
-    ``ask`` finds such an answer; None where the run is not one of CUDA.
-    """
-
-    def __init__(
-        self, known: Mapping[str, Fit] | None = None, ask: Callable[[str], Fit] | None = None
-    ) -> None:
-        self._known = dict(known or {})
-        self._ask = ask
-
-    def __call__(self, device: str) -> Fit:
-        """Whether the run fits on a GPU, by any of its names.
-
-        The kernels stay those of the GPU that was analyzed for; where this one has another
-        architecture, the answer says so in its ``notes``.
-
-        Raises:
-            UsageError: for an unknown GPU, with the nearest names, and for a run that is not
-                of CUDA.
-        """
-        if self._ask is None:
-            raise UsageError("fits: only a report on target cuda tells what fits on a GPU")
-        return self._ask(device)
-
-    def __getitem__(self, name: str) -> Fit:
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def __repr__(self) -> str:
-        return f"Fits({self._known!r})"
-
-
-@dataclass(frozen=True, slots=True)
 class ArenaRun:
     """The peaks of ONNX Runtime's arena over the kernels of a run, as its profile tells them.
 
@@ -374,89 +280,3 @@ class Compiled:
     op: str
     module: str
     source: str | None
-
-
-@dataclass(frozen=True)
-class Report:
-    """The answer of ``graphmem.analyze``.
-
-    ``idle_bytes`` (of the peak) are held although no later operation reads them;
-    ``last_use_peak_bytes`` is the peak if every storage died at its last use: what a
-    compiler could reach over the same schedule. ``fits`` has the answer for the GPU that was
-    named, and called with a name, such as ``report.fits("L4")``, for any. ``growth`` is what
-    the run leaves in memory step after step, ``copies`` what it keeps beside the parameters.
-    """
-
-    subject: Subject
-    created_from: Mapping[str, Any]
-    peak: Peak
-    steps: tuple[Step, ...]
-    breakdown: Mapping[str, int]
-    layers: tuple[Layer, ...]
-    holders: tuple[Holder, ...]
-    unknown: tuple[UnknownItem, ...]
-    idle_bytes: int
-    last_use_peak_bytes: int
-    graphmem: str
-    torch: str
-    device: Mapping[str, Any] | None = None
-    timeline: tuple[TimelinePoint, ...] | None = None
-    fits: Fits = field(default_factory=Fits)
-    kernels: tuple[Kernel, ...] = ()
-    growth: tuple[GrowthItem, ...] = ()
-    copies: tuple[CopyItem, ...] = ()
-    arena: Arena | None = None
-    compiled: Compiled | None = None
-    recomputation: RecomputationItem | None = None
-    host: HostItem | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values, schema ``graphmem.report/1``."""
-        peak = asdict(self.peak)
-        if self.peak.device_bytes is not None:
-            low, high = self.peak.device_bytes
-            peak["device_bytes"] = {"low": low, "high": high}
-        result: dict[str, Any] = {
-            "schema": SCHEMA,
-            "graphmem": self.graphmem,
-            "torch": self.torch,
-            "created_from": dict(self.created_from),
-            "subject": asdict(self.subject),
-            "device": None if self.device is None else dict(self.device),
-            "peak": peak,
-            "steps": [asdict(step) for step in self.steps],
-            "breakdown": dict(self.breakdown),
-            "layers": [asdict(layer) for layer in self.layers],
-            "holders": [asdict(holder) for holder in self.holders],
-            "idle_bytes": self.idle_bytes,
-            "last_use_peak_bytes": self.last_use_peak_bytes,
-            "fits": {name: fit.to_dict() for name, fit in self.fits.items()},
-            "kernels": [asdict(kernel) for kernel in self.kernels],
-            "growth": [asdict(item) for item in self.growth],
-            "copies": [asdict(item) for item in self.copies],
-            "unknown": [asdict(item) for item in self.unknown],
-        }
-        if self.arena is not None:
-            result["arena"] = asdict(self.arena)
-        if self.compiled is not None:
-            result["compiled"] = asdict(self.compiled)
-        if self.recomputation is not None:
-            result["recomputation"] = asdict(self.recomputation)
-        if self.host is not None:
-            result["host"] = asdict(self.host)
-        if self.timeline is not None:
-            result["timeline"] = [asdict(point) for point in self.timeline]
-        plain: dict[str, Any] = json.loads(json.dumps(result))
-        return plain
-
-    def __str__(self) -> str:
-        from graphmem.render import as_text
-
-        return as_text(self)
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of ``Report.to_dict``, as published in this package."""
-    text = resources.files("graphmem").joinpath("report.schema.json").read_text("utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
