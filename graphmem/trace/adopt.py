@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transfor
 from graphmem.sources.onnx.values import is_constant
 from graphmem.trace import known, sparse
 from graphmem.trace.adapters.marks import keeps_dtype
+from graphmem.trace.contents import attributes_of, put_back
 from graphmem.trace.hollow import hollow_storage, on_storage
 from graphmem.trace.layouts import channels_last
 
@@ -154,7 +155,7 @@ class Adoption:
         """Exchange all tensors of a module and of those below it."""
         modules = [m for m in root.modules() if id(m) not in self._modules]
         for module in modules:
-            self._modules[id(module)] = (module, _snapshot(vars(module)))
+            self._modules[id(module)] = (module, attributes_of(vars(module)))
             self._classes[id(module)] = type(module)
         for module in modules:
             for held in (module._parameters, module._buffers):
@@ -193,7 +194,7 @@ class Adoption:
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Exchange the parameters and states that an optimizer holds."""
-        self._others.append((optimizer, _snapshot(vars(optimizer))))
+        self._others.append((optimizer, attributes_of(vars(optimizer))))
         for group in optimizer.param_groups:
             group["params"][:] = [self.stand_ins.of(p) for p in group["params"]]  # LBFGS has it too
         states = {
@@ -205,7 +206,7 @@ class Adoption:
 
     def scaler(self, scaler: Any) -> None:
         """Let a GradScaler make its two tensors anew, with the values that they have."""
-        self._others.append((scaler, _snapshot(vars(scaler))))
+        self._others.append((scaler, attributes_of(vars(scaler))))
         if scaler._enabled and scaler._scale is not None:
             scaler._init_scale = float(scaler._scale)
             scaler._init_growth_tracker = int(scaler._growth_tracker)
@@ -218,81 +219,7 @@ class Adoption:
         for key, (module, saved) in self._modules.items():
             if type(module) is not self._classes[key]:  # a lazy module becomes another
                 module.__class__ = self._classes[key]
-            _put_back(vars(module), saved)
+            put_back(vars(module), saved)
         for other, saved in self._others:
-            _put_back(vars(other), saved)
+            put_back(vars(other), saved)
         self.stand_ins.forget()
-
-
-class _Copied:
-    """A container and a copy of its contents, to be put back into the same object."""
-
-    def __init__(self, container: Any) -> None:
-        self.container = container
-        self.contents: Any = None
-        self._is_back = False
-
-    def put_back(self) -> Any:
-        """The container, with its contents as they were; one that holds itself too."""
-        if not self._is_back:
-            self._is_back = True
-            _fill(self.container, self.contents)
-        return self.container
-
-
-class _Empty:
-    """A container that was empty, to be emptied again."""
-
-    __slots__ = ("container",)
-
-    def __init__(self, container: Any) -> None:
-        self.container = container
-
-    def put_back(self) -> Any:
-        """The container, empty."""
-        if self.container:
-            self.container.clear()
-        return self.container
-
-
-def _snapshot(attributes: dict[str, Any]) -> dict[str, Any]:
-    """A copy of an object's attributes and, all the way down, of the containers in them."""
-    seen: dict[int, _Copied] = {}
-    return {name: _copied(value, seen) for name, value in attributes.items()}
-
-
-def _copied(value: Any, seen: dict[int, _Copied]) -> Any:
-    if not isinstance(value, dict | list | set):
-        return value
-    if not value:  # most of a module's own are
-        return _Empty(value)
-    copied = seen.get(id(value))
-    if copied is None:
-        copied = seen[id(value)] = _Copied(value)
-        if isinstance(value, dict):
-            copied.contents = {key: _copied(item, seen) for key, item in list(value.items())}
-        elif isinstance(value, list):
-            copied.contents = [_copied(item, seen) for item in value]
-        else:
-            copied.contents = set(value)
-    return copied
-
-
-def _fill(container: Any, contents: Any) -> None:
-    if isinstance(container, dict):
-        _put_back(container, contents)
-    elif isinstance(container, list):
-        container[:] = [_original(item) for item in contents]
-    else:
-        container.clear()
-        container.update(contents)
-
-
-def _original(value: Any) -> Any:
-    return value.put_back() if isinstance(value, _Copied | _Empty) else value
-
-
-def _put_back(attributes: dict[Any, Any], saved: dict[Any, Any]) -> None:
-    originals = {name: _original(value) for name, value in saved.items()}
-    attributes.clear()
-    attributes.update(originals)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import random
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -165,6 +166,45 @@ def test_containers_on_a_module_are_the_same_objects_with_the_same_contents() ->
     assert inner["tensors"] is tensors
     assert torch.equal(tensors[0], torch.ones(2))
     assert inner["names"] is names
+
+
+class Frozen(OrderedDict[str, Any]):
+    """As diffusers keeps the configuration of a model: what is written once stays."""
+
+    def __init__(self, **items: Any) -> None:
+        super().__init__(**items)
+        self.is_frozen = True
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if hasattr(self, "is_frozen"):
+            raise TypeError("frozen")
+        super().__setitem__(name, value)
+
+    def clear(self) -> None:
+        raise TypeError("frozen")
+
+    def update(self, *args: Any, **items: Any) -> None:
+        raise TypeError("frozen")
+
+
+class Once(list[Any]):
+    """A list that refuses to be written."""
+
+    def __setitem__(self, *place: Any) -> None:
+        raise TypeError("written once")
+
+
+def test_containers_that_refuse_to_be_written_are_left_as_they_were() -> None:
+    model = Stateful()
+    frozen, once, counted = Frozen(b=[1], a=2), Once(["x"]), Counter(x=2)
+    frozen.move_to_end("b")
+    vars(model).update(frozen=frozen, once=once, counted=counted)
+
+    graphmem.analyze(model, torch.ones(4, 8))
+
+    assert vars(model)["frozen"] is frozen
+    assert list(frozen.items()) == [("a", 2), ("b", [1])]
+    assert (once, counted) == (["x"], {"x": 2})
 
 
 def test_a_second_analysis_gives_the_same_bytes() -> None:
