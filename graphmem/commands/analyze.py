@@ -57,7 +57,7 @@ class Analyze:
         arguments.target = target_of(arguments)
         snapshot = snapshot_of(arguments)
         with collector.off():
-            report, schedule = self._traced(arguments)
+            report, schedule = traced(arguments)
             comparison = None
             if snapshot is not None:
                 comparison = comparison_of(schedule, report, snapshot, arguments)
@@ -65,21 +65,28 @@ class Analyze:
         write(text, arguments.output)
         return ExitCode.OK
 
-    def _traced(self, arguments: argparse.Namespace) -> tuple[Report, Schedule]:
-        from graphmem.sources import load_subject
 
-        if arguments.target == ONNXRUNTIME:
-            return served(arguments)
-        options = options_of(arguments, arguments.target)
-        subject = load_subject(arguments.subject, request_of(arguments, options))
-        try:
-            return _analyzed(subject, options, arguments)
-        except ValueNeededError:
-            # A value that the constructor computes, such as a table of positions.
-            really = subject.with_values()
-            if really is None:
-                raise
-            return _analyzed(really, options, arguments)
+def traced(arguments: argparse.Namespace) -> tuple[Report, Schedule]:
+    """The report on the SUBJECT of parsed arguments, and the schedule that it is of.
+
+    Args:
+        arguments: those of ``add_subject``, ``add_run`` and ``add_serving``, with ``target``
+            by ``target_of`` and ``timeline``.
+    """
+    from graphmem.sources import load_subject
+
+    if arguments.target == ONNXRUNTIME:
+        return served(arguments)
+    options = options_of(arguments, arguments.target)
+    subject = load_subject(arguments.subject, request_of(arguments, options))
+    try:
+        return _analyzed(subject, options, arguments)
+    except ValueNeededError:
+        # A value that the constructor computes, such as a table of positions.
+        really = subject.with_values()
+        if really is None:
+            raise
+        return _analyzed(really, options, arguments)
 
 
 def _analyzed(
