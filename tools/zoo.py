@@ -190,11 +190,17 @@ def _prepare_folder(parser: argparse.ArgumentParser) -> None:
 
 def _prepare_summary(parser: argparse.ArgumentParser) -> None:
     _prepare_folder(parser)
-    parser.add_argument("--write", type=Path, help="the file to write; else it is printed")
+    families = list(FAMILIES)
+    parser.add_argument("--families", nargs="+", choices=families, default=families)
+    parser.add_argument(
+        "--write",
+        type=Path,
+        help="the page to write, else it is printed; what it says of other families stays",
+    )
 
 
-def _all_outcomes(folder: Path) -> list[Outcome]:
-    files = (folder / f"{name}.jsonl" for name in FAMILIES)
+def _all_outcomes(folder: Path, families: Sequence[str] = tuple(FAMILIES)) -> list[Outcome]:
+    files = (folder / f"{name}.jsonl" for name in families)
     return [outcome for file in files for outcome in outcomes_in(file)]
 
 
@@ -204,15 +210,21 @@ def _table(arguments: argparse.Namespace) -> int:
 
 
 def _summary(arguments: argparse.Namespace) -> int:
-    outcomes = _all_outcomes(arguments.out)
+    outcomes = _all_outcomes(arguments.out, arguments.families)
     swept = (FAMILIES[name] for name in dict.fromkeys(one.family for one in outcomes))
     totals = {family.name: len(family.names()) for family in swept if family.installed}
-    text = summary(outcomes, totals)
+    before = _text_of(arguments.write)
+    text = summary(outcomes, totals, before)
     if arguments.write is None:
         print(text, end="")
     else:
         arguments.write.write_text(text, "utf-8")
     return 0
+
+
+def _text_of(file: Path | None) -> str:
+    """What stands in a page; nothing if there is none."""
+    return file.read_text("utf-8") if file is not None and file.exists() else ""
 
 
 COMMANDS: tuple[

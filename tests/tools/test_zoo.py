@@ -66,7 +66,8 @@ def test_what_libraries_print_goes_nowhere(capfd: pytest.CaptureFixture[str]) ->
 
 def outcome(name: str, kind: str | None = None, line: str = "", **of: Any) -> Outcome:
     mode = ModeOutcome(1.5, None if kind else 1024, ("a size",), kind, line)
-    return Outcome(of.get("family", "timm"), name, "timm 1", {m.value: mode for m in Mode})
+    modes = {m.value: mode for m in Mode}
+    return Outcome(of.get("family", "timm"), name, of.get("version", "timm 1"), modes)
 
 
 def test_a_line_is_read_as_it_was_written() -> None:
@@ -180,15 +181,48 @@ def test_the_page_counts_by_family_and_lists_every_failure() -> None:
         outcome("b", "timeout", "more than 1 s"),
         outcome("c", "not runnable", "no | kernel"),
         outcome("d"),
-        outcome("e", family="yolo"),
+        outcome("e", family="yolo", version="yolo 8"),
     ]
     page = summary(found, {"timm": 4, "yolo": 66})
     # 2 of the 3 that count: 66.67 %
     assert "| timm 1 | inference | 4 | 2 | 1 | 1 | 66.67% | 1.5 | 1.5 |" in page
-    assert "| timm 1 | training | 1 of 66 so far | 1 | 0 | 0 | 100.00% | 1.5 | 1.5 |" in page
+    assert "| yolo 8 | training | 1 of 66 so far | 1 | 0 | 0 | 100.00% | 1.5 | 1.5 |" in page
     assert "timeout: 2." in page
     assert "| b | inference, training | timeout | more than 1 s |" in page
     assert "| c | inference, training |  | no \\| kernel |" in page
+
+
+def test_the_page_keeps_what_it_says_of_libraries_that_were_not_swept_again() -> None:
+    timm = [outcome("a"), outcome("b", "timeout", "more than 1 s"), outcome("c", "not runnable")]
+    before = summary([*timm, outcome("d", "crash", family="yolo", version="yolo 8")], {"timm": 3})
+    assert summary([], {}, before) == before
+    again = [outcome("d", family="yolo", version="yolo 9"), outcome("e", family="g", version="g 2")]
+    page = summary(again, {}, before)
+    assert summary(timm, {"timm": 3}) == page.replace(
+        """| yolo 9 | inference | 1 | 1 | 0 | 0 | 100.00% | 1.5 | 1.5 |
+| yolo 9 | training | 1 | 1 | 0 | 0 | 100.00% | 1.5 | 1.5 |
+| g 2 | inference | 1 | 1 | 0 | 0 | 100.00% | 1.5 | 1.5 |
+| g 2 | training | 1 | 1 | 0 | 0 | 100.00% | 1.5 | 1.5 |
+""",
+        "",
+    )
+
+
+def test_the_page_of_the_docs_is_read_as_it_was_written() -> None:
+    page = PAGE.read_text("utf-8")
+    assert summary([], {}, page) == page
+
+
+def test_a_page_is_written_over_the_one_that_stands(tmp_path: Path) -> None:
+    page = tmp_path / "zoo.md"
+    page.write_text(summary([outcome("a", family="other", version="other 1")], {}))
+    (tmp_path / "torchvision.jsonl").write_text(outcome("b", family="torchvision").to_line() + "\n")
+    command = ["summary", "--out", str(tmp_path), "--write", str(page), "--families"]
+    assert zoo.main([*command, "timm"]) == 0
+    assert "timm 1" not in page.read_text()
+    assert zoo.main([*command, "torchvision"]) == 0
+    assert "| other 1 | training |" in page.read_text()
+    assert "| timm 1 | training |" in page.read_text()
 
 
 def test_a_random_sample_of_sixty_models_is_analyzed(

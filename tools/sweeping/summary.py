@@ -1,11 +1,18 @@
-"""A sweep as a table of all cases, and as the page of the docs: counts, and every failure."""
+"""A sweep as a table of all cases, and as the page of the docs: counts, and every failure.
+
+The page has, for each library, two rows of counts (one a mode) and up to two sections. A page is
+written library by library: what another sweep found of other libraries stays.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
+from typing import Self
 
 from graphmem.options import Mode
 from tools.sweeping.outcome import NOT_RUNNABLE, Outcome
@@ -19,7 +26,57 @@ Each model is analyzed in both modes as `graphmem analyze` does it, at batch 2, 
 own. *Not runnable* is what the library's own code can't run on the CPU from random weights, with
 its reason below: it is no part of the share.
 
+| library | mode | cases | analyzed | failed | not runnable | share | median s | most s |
+|---|---|--:|--:|--:|--:|--:|--:|--:|
 """
+
+_ROW = re.compile(r"^\| (?P<library>\S+) \S+ \| .*\|$", re.MULTILINE)
+_SECTION = re.compile(r"^## (?P<library>\S+) \S+: .*?\n(?=## |\Z)", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Lines of the table of counts, and sections of markdown, by the library's name."""
+
+    counts: Mapping[str, Sequence[str]]
+    sections: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome], totals: Mapping[str, int]) -> Self:
+        """The page of one sweep, as ``summary`` is asked for it."""
+        counts, sections = {}, {}
+        for name, group in groupby(outcomes, lambda o: o.family):
+            family = list(group)
+            library = family[0].version.split()[0]
+            total = totals.get(name, len(family))
+            counts[library] = [_counts(family, mode.value, total) for mode in Mode]
+            sections[library] = list(_listed(family))
+        return cls(counts, sections)
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """What a page says, as it was written; no text is a page that says nothing."""
+        counts, _, listed = text.partition("\n## ")
+        return cls(_by_library(_ROW, counts), _by_library(_SECTION, "## " + listed))
+
+    def over(self, before: Self) -> Self:
+        """This page, with what another one says of the libraries that this one does not have."""
+        counts, sections = before.counts, before.sections
+        return type(self)({**counts, **self.counts}, {**sections, **self.sections})
+
+    def text(self) -> str:
+        """As markdown."""
+        lines = [line for library in self.counts.values() for line in library]
+        sections = [one for library in self.counts for one in self.sections.get(library, ())]
+        return "\n\n".join([_PAGE + "\n".join(lines), *sections]) + "\n"
+
+
+def _by_library(pattern: re.Pattern[str], text: str) -> dict[str, list[str]]:
+    """Every match, by its library."""
+    found: dict[str, list[str]] = {}
+    for match in pattern.finditer(text):
+        found.setdefault(match["library"], []).append(match[0].rstrip())
+    return found
 
 
 def rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
@@ -32,24 +89,15 @@ def rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
             yield (outcome.family, outcome.name, name, mode.ok, *numbers, mode.kind, mode.line)
 
 
-def summary(outcomes: Sequence[Outcome], totals: Mapping[str, int]) -> str:
+def summary(outcomes: Sequence[Outcome], totals: Mapping[str, int], before: str = "") -> str:
     """The page as markdown.
 
     Args:
         outcomes: of a sweep, family by family.
         totals: how many models each family has, where that is known.
+        before: the page as it is; what it says of other libraries stays.
     """
-    lines = [
-        "| library | mode | cases | analyzed | failed | not runnable | share | median s | most s |",
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    families = [list(group) for _, group in groupby(outcomes, lambda o: o.family)]
-    for family in families:
-        total = totals.get(family[0].family, len(family))
-        lines += [_counts(family, mode.value, total) for mode in Mode]
-    for family in families:
-        lines += _listed(family)
-    return _PAGE + "\n".join(lines) + "\n"
+    return Page.of(outcomes, totals).over(Page.read(before)).text()
 
 
 def _counts(family: Sequence[Outcome], mode: str, total: int) -> str:
@@ -74,14 +122,14 @@ def _listed(family: Sequence[Outcome]) -> Iterator[str]:
             for mode, run in outcome.modes.items()
             if not run.ok and run.counts is counts
         ]
-        if not found:
-            continue
-        yield f"\n## {family[0].version}: {title}\n"
-        if counts:
-            kinds = Counter(kind for _, _, kind, _ in found)
-            yield ", ".join(f"{kind}: {n}" for kind, n in kinds.most_common()) + ".\n"
-        yield from ("| model | mode | kind | line |", "|---|---|---|---|")
-        yield from (_row(name, modes, kind, line) for name, modes, kind, line in _merged(found))
+        if found:
+            lines = [f"## {family[0].version}: {title}", ""]
+            if counts:
+                kinds = Counter(kind for _, _, kind, _ in found)
+                lines += [", ".join(f"{kind}: {n}" for kind, n in kinds.most_common()) + ".", ""]
+            lines += ["| model | mode | kind | line |", "|---|---|---|---|"]
+            lines += [_row(*one) for one in _merged(found)]
+            yield "\n".join(lines)
 
 
 def _merged(found: list[tuple[str, str, str, str]]) -> Iterator[tuple[str, str, str, str]]:
