@@ -3,7 +3,7 @@
     python -m tools.zoo sweep timm torchvision --out FOLDER [--jobs 2] [--only PART] [--again KIND]
     python -m tools.zoo sample --out FOLDER [--jobs 2] [--seed N]
     python -m tools.zoo table --out FOLDER > table.csv
-    python -m tools.zoo verify --count 40 [--seed N] [--families timm transformers]
+    python -m tools.zoo verify --count 40 --seed N --out FOLDER --write docs/verified.md
     python -m tools.zoo summary --out FOLDER --write docs/zoo.md
 
 A case is a model; each has a process, a time and a memory of its own. The folder gets a file for
@@ -31,7 +31,8 @@ from tools.sweeping.families import FAMILIES, Family, drawn, mode_drawn
 from tools.sweeping.outcome import ModeOutcome, Outcome, outcomes_in, ready_to_append
 from tools.sweeping.processes import Ended, Limits, each_in_a_process
 from tools.sweeping.summary import rows, summary
-from tools.sweeping.verified import compared, table
+from tools.sweeping.verified import compared, compared_in
+from tools.sweeping.verified_page import Circumstances, page
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,20 +94,35 @@ def _prepare_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, help="repeats what is drawn")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    _prepare_run(parser)
+    parser.set_defaults(jobs=1, seconds=600.0, gib=10.0)
+    parser.add_argument("--write", type=Path, help="the page to write; else it is printed")
 
 
 def _verify(arguments: argparse.Namespace) -> int:
     seed = _seed(arguments)
     families = [name for name in arguments.families if FAMILIES[name].installed]
+    limits = _limits(arguments)
+    file = arguments.out / f"verified-{seed}.jsonl"
+    ready_to_append(file)
+    found = list(compared_in(file))
+    begun = sum(one.passed_over is None for one in found)
     tqdm.monitor_interval = 0
-    found = []
-    with tqdm(total=arguments.count, desc="verify", disable=None) as counted:
-        for one in compared(families, arguments.count, seed, arguments.jobs):
+    counted = tqdm(total=arguments.count, initial=begun, desc="verify", disable=None)
+    with file.open("a", encoding="utf-8") as out, counted:
+        for one in compared(families, arguments.count, seed, limits, arguments.jobs, found):
+            out.write(one.to_line() + "\n")
+            out.flush()
             found.append(one)
             counted.update(one.passed_over is None)
-    print(table(found))
+    _put(page(found, _circumstances(families, seed, limits)), arguments.write)
     return int(not all(one.passes for one in found if one.passed_over is None))
+
+
+def _circumstances(families: Sequence[str], seed: int, limits: Limits) -> Circumstances:
+    versions = tuple(FAMILIES[name].version for name in families)
+    cpu = torch.backends.cpu.get_cpu_capability()
+    return Circumstances(seed, limits, torch.__version__, cpu, versions)
 
 
 def _seed(arguments: argparse.Namespace) -> int:
@@ -127,9 +143,12 @@ def _swept(
     arguments: argparse.Namespace,
     modes: Callable[[str], tuple[Mode, ...]] = _both_modes,
 ) -> None:
-    limits = Limits(arguments.seconds, int(arguments.gib * 2**30))
     file = arguments.out / f"{family.name}.jsonl"
-    sweep(family, names, file, limits, arguments.jobs, modes)
+    sweep(family, names, file, _limits(arguments), arguments.jobs, modes)
+
+
+def _limits(arguments: argparse.Namespace) -> Limits:
+    return Limits(arguments.seconds, int(arguments.gib * 2**30))
 
 
 def sweep(
@@ -214,17 +233,21 @@ def _summary(arguments: argparse.Namespace) -> int:
     swept = (FAMILIES[name] for name in dict.fromkeys(one.family for one in outcomes))
     totals = {family.name: len(family.names()) for family in swept if family.installed}
     before = _text_of(arguments.write)
-    text = summary(outcomes, totals, before)
-    if arguments.write is None:
-        print(text, end="")
-    else:
-        arguments.write.write_text(text, "utf-8")
+    _put(summary(outcomes, totals, before), arguments.write)
     return 0
 
 
 def _text_of(file: Path | None) -> str:
     """What stands in a page; nothing if there is none."""
     return file.read_text("utf-8") if file is not None and file.exists() else ""
+
+
+def _put(text: str, file: Path | None) -> None:
+    """Print a page, or write it."""
+    if file is None:
+        print(text, end="")
+    else:
+        file.write_text(text, "utf-8")
 
 
 COMMANDS: tuple[

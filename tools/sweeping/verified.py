@@ -1,9 +1,10 @@
 """Verification of models of the zoo: real steps on the CPU beside the prediction.
 
 1. Models are drawn from all installed families, in a random order that a seed repeats, each with
-   a random mode, until so many are compared. Those that are too large to be run in a test, or
-   that can't be run, are passed over and counted.
-2. A model passes if its peaks are equal within 1 %, as measured, or without the scratch that the
+   a random mode, until so many are compared.
+2. What can't be run here is passed over, with its reason: a model that its own library can't run,
+   one whose parameters alone don't fit the limit of memory, one that runs into a limit.
+3. A model passes if its peaks are equal within 1 %, as measured, or without the scratch that the
    real kernels allocate for themselves (``measure.cpu`` names it by operator).
 """
 
@@ -11,29 +12,34 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Self
 
 import torch
-from tabulate import tabulate
 
 from graphmem.errors import one_line
-from graphmem.measure.cpu import verify_call
+from graphmem.measure.cpu import Verification, verify_call
 from graphmem.options import Mode, Options, Target
 from tools.sweeping.families import FAMILIES
 from tools.sweeping.processes import Limits, each_in_a_process
 
-MOST_PARAMETERS = 30_000_000
-"""Of a model that is run: 16 B each, for two training steps."""
-
 TOLERANCE = 0.01
 """Of the measured peak."""
+
+_COPIES = {Mode.INFERENCE: 2, Mode.TRAINING: 5}
+"""Of the parameters while a model is verified: it and the copy that runs; gradients, two states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One model; bytes. ``passed_over`` says why it was not compared, None if it was."""
+    """One model; bytes. ``passed_over`` says why it was not compared, None if it was.
+
+    ``scratch`` are the operators whose real kernels held memory of their own at the measured
+    peak, and how much, the largest first.
+    """
 
     family: str
     name: str
@@ -41,7 +47,13 @@ class Compared:
     predicted_bytes: int = 0
     measured_bytes: int = 0
     unexplained_bytes: int = 0
+    scratch: tuple[tuple[str, int], ...] = ()
     passed_over: str | None = None
+
+    @property
+    def case(self) -> str:
+        """As it is drawn."""
+        return f"{self.family}/{self.mode}/{self.name}"
 
     @property
     def passes(self) -> bool:
@@ -49,22 +61,51 @@ class Compared:
         return abs(self.unexplained_bytes) <= TOLERANCE * self.measured_bytes
 
     @property
-    def difference(self) -> float:
-        """Measured minus predicted, as a share of measured."""
-        return (self.measured_bytes - self.predicted_bytes) / max(self.measured_bytes, 1)
+    def difference_bytes(self) -> int:
+        """Measured minus predicted."""
+        return self.measured_bytes - self.predicted_bytes
+
+    def to_line(self) -> str:
+        """As a line of JSON."""
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_line(cls, line: str) -> Self:
         """What a line of JSON holds."""
-        return cls(**json.loads(line))
+        values = json.loads(line)
+        return cls(**{**values, "scratch": tuple((op, size) for op, size in values["scratch"])})
 
 
-def compared(families: Sequence[str], count: int, seed: int, jobs: int) -> Iterator[Compared]:
-    """Models as they are compared, and those that are passed over, until ``count`` are."""
+def compared_in(file: Path) -> Iterator[Compared]:
+    """What a file of lines holds; nothing if there is none."""
+    if file.exists():
+        yield from map(Compared.from_line, file.read_text("utf-8").splitlines())
+
+
+def compared(
+    families: Sequence[str],
+    count: int,
+    seed: int,
+    limits: Limits,
+    jobs: int = 1,
+    done: Collection[Compared] = (),
+) -> Iterator[Compared]:
+    """Models as they are compared, and those that are passed over, until ``count`` are.
+
+    With one job they are the same for a seed, and so are the families and the limits.
+
+    Args:
+        done: of the same seed, which are not run again.
+    """
     for name in families:
         FAMILIES[name].warm()
     torch.set_num_threads(1)
-    ended = each_in_a_process(draw(families, seed), _work, Limits(600.0, 6 * 2**30), jobs)
+    count -= sum(one.passed_over is None for one in done)
+    known = {one.case for one in done}
+    left = [case for case in draw(families, seed) if case not in known]
+    if count <= 0:
+        return
+    ended = each_in_a_process(left, partial(_work, limits), limits, jobs)
     for one in ended:
         family, mode, name = one.case.split("/", 2)
         lost = Compared(family, name, mode, passed_over=f"{one.kind}: {one.detail}")
@@ -84,56 +125,35 @@ def draw(families: Sequence[str], seed: int) -> list[str]:
     return [f"{family}/{drawn.choice(list(Mode)).value}/{name}" for family, name in everything]
 
 
-def _work(text: str) -> str:
+def _work(limits: Limits, text: str) -> str:
     family, mode, name = text.split("/", 2)
     try:
-        found = _compare(family, name, Mode(mode))
+        found = _compare(family, name, Mode(mode), limits)
     except Exception as error:
         why = f"{type(error).__name__}: {one_line(error)}"
         found = Compared(family, name, mode, passed_over=why)
-    return json.dumps(asdict(found))
+    return found.to_line()
 
 
-def _compare(family: str, name: str, mode: Mode) -> Compared:
+def _compare(family: str, name: str, mode: Mode, limits: Limits) -> Compared:
     case = FAMILIES[family].case(name)
     refused = case.refused(mode)
     if refused is not None:
         return Compared(family, name, mode.value, passed_over=f"not runnable: {refused}")
     subject = case.subject(mode)
-    count = sum(p.numel() for p in subject.model.parameters())
-    if count > MOST_PARAMETERS:
-        why = f"{count:,} parameters are too many to run here"
+    needed = _COPIES[mode] * sum(p.nbytes for p in subject.model.parameters())
+    if needed > limits.nbytes:
+        why = f"its parameters, {_COPIES[mode]} times, take {needed / 2**30:.1f} GiB"
         return Compared(family, name, mode.value, passed_over=why)
     if subject.rebuild_really is not None:
         subject = subject.rebuild_really()
     options = Options(mode=mode, target=Target.CPU)
     found = verify_call(subject.model, (subject.args, subject.kwargs), options)
     peaks = (found.predicted_peak_bytes, found.measured_peak_bytes, found.unexplained_bytes)
-    return Compared(family, name, mode.value, *peaks)
+    return Compared(family, name, mode.value, *peaks, scratch=tuple(_scratch_at_peak(found)))
 
 
-def table(found: Sequence[Compared]) -> str:
-    """A row for each model that was compared, the worst last, and what was passed over."""
-    done = [one for one in found if one.passed_over is None]
-    done.sort(key=lambda one: abs(one.unexplained_bytes) / max(one.measured_bytes, 1))
-    rows = [_row(one) for one in done]
-    text = tabulate(rows, _HEAD, tablefmt="github", disable_numparse=True)
-    over = [
-        f"{one.family}, {one.name}, {one.mode}: passed over: {one.passed_over}"
-        for one in found
-        if one.passed_over is not None
-    ]
-    passed = sum(one.passes for one in done)
-    return "\n".join([text, "", f"{passed} of {len(done)} within 1 %", *over])
-
-
-_HEAD = (
-    *("family", "model", "mode", "predicted", "measured", "difference", "unexplained"),
-    "within 1 %",
-)
-
-
-def _row(one: Compared) -> tuple[str, ...]:
-    sizes = [f"{n:,}" for n in (one.predicted_bytes, one.measured_bytes)]
-    judged = (f"{one.difference:+.2%}", f"{one.unexplained_bytes:,}", "yes" if one.passes else "NO")
-    return (one.family, one.name, one.mode, *sizes, *judged)
+def _scratch_at_peak(found: Verification) -> Iterator[tuple[str, int]]:
+    for row in found.scratch:
+        if row.kind == "allocated, not predicted" and row.bytes_at_peak:
+            yield row.operator, row.bytes_at_peak
