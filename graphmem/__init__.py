@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from graphmem.sources.onnx.user_rules import onnx_rule
     from graphmem.sweeps import Case, cases, sweep
     from graphmem.targets.user_rules import register_rule
+    from graphmem.testing import assert_fits
     from graphmem.textbook import estimate
 
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ __all__ = [
     "ValueNeededError",
     "__version__",
     "analyze",
+    "assert_fits",
     "cases",
     "estimate",
     "from_onnx",
@@ -75,6 +77,7 @@ _LAZY = {
     "spec": "graphmem.sources.inputs",
     "Case": "graphmem.sweeps",
     "cases": "graphmem.sweeps",
+    "assert_fits": "graphmem.testing",
     "estimate": "graphmem.textbook",
     "sweep": "graphmem.sweeps",
 }

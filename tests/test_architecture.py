@@ -62,6 +62,7 @@ ARROWS: dict[str, frozenset[str]] = {
         {"devices", "schedule", "copies", "liveness", "allocator", "report", "fits"}
         | {"history", "host", "recomputation", "techniques"}
     ),
+    "checks": frozenset({"report"}),
     "compiled": frozenset({"schedule", "report", "summary"}),
     "parallelism": frozenset(),
     "render": frozenset({"report"}),
@@ -76,13 +77,16 @@ ARROWS: dict[str, frozenset[str]] = {
     "analysis": _DATA | {"compiled", "resolve", "sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "resolve", "snapshots", "ort", "serving"},
     "textbook": _DATA | {"analysis"},
+    "testing": frozenset({"checks", "report", "analysis"}),
+    "pytest_plugin": frozenset({"testing", "report"}),
     "sweeps": _DATA | {"techniques", "parallelism", "sources", "trace", "resolve", "instantiate"},
     "largest": _DATA | {"sources", "trace", "resolve", "instantiate"},
     "plans": _DATA
     | {"techniques", "parallelism", "sources", "trace", "resolve", "instantiate", "largest"},
     "commands": _DATA
     | _TORCH
-    | {"techniques", "parallelism", "render", "snapshots", "ort", "textbook", "sweeps"},
+    | {"techniques", "parallelism", "render", "snapshots", "ort", "textbook", "sweeps"}
+    | {"checks"},
     "cli": frozenset({"commands"}),
     "__main__": frozenset({"cli"}),
 }

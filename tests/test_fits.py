@@ -261,7 +261,7 @@ def test_without_a_gpu_there_is_no_answer_until_one_is_asked() -> None:
 def test_a_run_on_the_cpu_fits_on_no_gpu() -> None:
     report = report_on(RUN, target=Target.CPU)
     assert report.fits == {}
-    with pytest.raises(UsageError, match="only a report on target cuda"):
+    with pytest.raises(UsageError, match="only the report of an analysis on target cuda"):
         report.fits("L4")
 
 

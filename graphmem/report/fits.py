@@ -64,8 +64,13 @@ class Fits(Mapping[str, Fit]):
         self._known = dict(known or {})
         self._ask = ask
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether it can be called: the run is one of CUDA, and was not read from a file."""
+        return self._ask is not None
+
     def __call__(self, device: str) -> Fit:
-        """Whether the run fits on a GPU, by any of its names.
+        """Whether the run fits on a GPU, by any of its names, or into ``"20GiB"``.
 
         The kernels stay those of the GPU that was analyzed for; where this one has another
         architecture, the answer says so in its ``notes``.
@@ -75,7 +80,9 @@ class Fits(Mapping[str, Fit]):
                 of CUDA.
         """
         if self._ask is None:
-            raise UsageError("fits: only a report on target cuda tells what fits on a GPU")
+            raise UsageError(
+                "fits: only the report of an analysis on target cuda tells what fits on a GPU"
+            )
         return self._ask(device)
 
     def __getitem__(self, name: str) -> Fit:
