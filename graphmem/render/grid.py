@@ -7,24 +7,10 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 
-from tabulate import SEPARATING_LINE, DataRow, Line, TableFormat, tabulate
-
 from graphmem.render.columns import GAP
 
 _LEAST_WIDTH = 40
 _MOST_WIDTH = 160
-
-_FORMAT = TableFormat(
-    lineabove=None,
-    linebelowheader=Line("", "─", " " * GAP, ""),
-    linebetweenrows=None,
-    linebelow=None,
-    headerrow=DataRow("", " " * GAP, ""),
-    datarow=DataRow("", " " * GAP, ""),
-    padding=0,
-    with_header_hide=None,
-)
-"""Columns and two rules. The headers are a row: tabulate would widen their columns by two."""
 
 _TOGETHER = re.compile(r"(?<=\d) (?=[KMGTP]?i?B\b)|(?<=\d,) (?=\d)")
 """The spaces within ``1.50 GiB`` and ``f32[8, 1024]``, where no line is to be broken."""
@@ -43,14 +29,20 @@ def grid(
     total: Sequence[str],
     align: Sequence[str],
 ) -> list[str]:
-    """The lines of a table, with a rule above its total."""
-    text: str = tabulate(
-        [headers, SEPARATING_LINE, *rows, SEPARATING_LINE, total],
-        tablefmt=_FORMAT,
-        colalign=align,
-        disable_numparse=True,
+    """The lines of a table, with a rule above its total; ``align`` is left or right."""
+    lines = (headers, *rows, total)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    above, *inner, below = (_line(cells, widths, align) for cells in lines)
+    rule = _line(["─" * width for width in widths], widths, align)
+    return [above, rule, *inner, rule, below]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], align: Sequence[str]) -> str:
+    texts = (
+        text.rjust(width) if side == "right" else text.ljust(width)
+        for text, width, side in zip(cells, widths, align, strict=True)
     )
-    return [line.rstrip() for line in text.split("\n")]
+    return (" " * GAP).join(texts).rstrip()
 
 
 def wrap(text: str, width: int, first: str = "", later: str = "") -> list[str]:

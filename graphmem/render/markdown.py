@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tabulate import tabulate
-
 from graphmem.as_text import format_bytes, format_share, format_tensor
 from graphmem.render.bars import bar
 from graphmem.render.columns import NOTHING, layer_cells
@@ -130,6 +128,8 @@ def _grid(
     align: Sequence[str],
 ) -> str:
     """A table whose last row is its total, in bold; pipes are escaped everywhere."""
+    from tabulate import tabulate  # slow to import, and needed by no --help
+
     bold = [f"**{text}**" if text else "" for text in total]
     escaped = [[text.replace("|", "\\|") for text in row] for row in (*rows, bold)]
     text: str = tabulate(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import resources
 from typing import Any
 
 from graphmem.errors import UsageError
@@ -128,6 +127,8 @@ class Report:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of ``Report.to_dict``, as published in this package."""
+    from importlib import resources  # slow to import, and rarely needed
+
     text = resources.files("graphmem").joinpath("report.schema.json").read_text("utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
