@@ -61,7 +61,7 @@ AUTOENCODERS: dict[str, Subject] = {
     "AutoencoderKLMochi": Subject(
         {"encoder_block_out_channels": (32, 32, 64, 64), "layers_per_block": (1, 1, 1, 1, 1)}
         | {"decoder_block_out_channels": (32, 32, 64, 64)},
-        clip(6, 15),
+        clip(6),
     ),
     "AutoencoderKLWan": Subject({"base_dim": 16}, clip(5)),
     "AutoencoderKLQwenImage": Subject({"base_dim": 16}, clip(1)),
@@ -72,9 +72,10 @@ AUTOENCODERS: dict[str, Subject] = {
             "up_block_types": ("AllegroUpBlock3D",) * 4,
         },
         clip(8),
+        tiled=True,
     ),
     "AutoencoderOobleck": Subject(
-        {"encoder_hidden_size": 16, "decoder_channels": 16, "decoder_input_channels": 16},
+        {"encoder_hidden_size": 16, "decoder_channels": 16, "decoder_input_channels": 8},
         {"sample": floats(2, 8192)},
     ),
 }

@@ -23,17 +23,23 @@ STEP = torch.full((BATCH,), 10)
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A class of diffusers: what it is made with, and what forward takes, by name."""
+    """A class of diffusers: what it is made with, and what forward takes, by name.
+
+    ``of`` is the class, if the subject has another name; ``tiled`` if it only runs in tiles.
+    """
 
     options: Mapping[str, Any]
     inputs: Mapping[str, Any]
     of: str | None = None
+    tiled: bool = False
 
     def built(self, name: str) -> Built:
         """The model and its inputs."""
         import diffusers
 
         made = getattr(diffusers, self.of or name)(**self.options)
+        if self.tiled:
+            made.enable_tiling()
         return made, ModelInputs(kwargs=dict(self.inputs))
 
 

@@ -77,6 +77,7 @@ TRANSFORMERS: dict[str, Subject] = {
         {
             "hidden_states": floats(4, 32, 32),
             **TEXT,
+            "timestep": torch.full((BATCH,), 10.0),
             "text_embedding_mask": ones(TOKEN_COUNT),
             "encoder_hidden_states_t5": floats(TOKEN_COUNT, 32),
             "text_embedding_mask_t5": ones(TOKEN_COUNT),

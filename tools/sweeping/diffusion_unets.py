@@ -51,7 +51,11 @@ UNETS: dict[str, Subject] = {
     ),
     "UNetMotionModel": Subject(
         {**LEVELS, "cross_attention_dim": 32, "num_attention_heads": 2},
-        {**clip(4, 4, 32), **TEXT},
+        {
+            **clip(4, 4, 32),
+            "timestep": STEP,
+            "encoder_hidden_states": InputSpec((BATCH * 4, TOKEN_COUNT, 32)),  # one a frame
+        },
     ),
     "UNetSpatioTemporalConditionModel": Subject(
         {
@@ -72,7 +76,7 @@ UNETS: dict[str, Subject] = {
     "Kandinsky3UNet": Subject(
         {
             "block_out_channels": (32, 64, 64, 64),
-            "layers_per_block": 1,
+            "layers_per_block": 2,
             "time_embedding_dim": 32,
             "groups": 8,
             "attention_head_dim": 8,
@@ -93,7 +97,7 @@ UNETS: dict[str, Subject] = {
         {**image(16, 16), "timestep_ratio": torch.rand(BATCH), "clip_text_pooled": floats(1, 32)},
     ),
     "I2VGenXLUNet": Subject(
-        {**LEVELS, "cross_attention_dim": 32, "num_attention_heads": 2},
+        {**LEVELS, "cross_attention_dim": 32, "attention_head_dim": 8},
         {
             **clip(4, 4, 32),
             **TEXT,
