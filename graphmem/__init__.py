@@ -15,12 +15,13 @@ from graphmem.errors import (
     UsageError,
     ValueNeededError,
 )
-from graphmem.report import Report
 
 if TYPE_CHECKING:
     from graphmem.analysis import analyze, graph, record
+    from graphmem.diffs import Diff, diff
     from graphmem.largest import MaxBatch, max_batch
     from graphmem.plans import Plan, plan
+    from graphmem.report import Report
     from graphmem.sources.inputs import InputSpec, spec
     from graphmem.sources.onnx.subject import from_onnx
     from graphmem.sources.onnx.user_rules import onnx_rule
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Case",
+    "Diff",
     "GraphmemError",
     "InputError",
     "InputSpec",
@@ -49,6 +51,7 @@ __all__ = [
     "analyze",
     "assert_fits",
     "cases",
+    "diff",
     "estimate",
     "from_onnx",
     "graph",
@@ -61,8 +64,11 @@ __all__ = [
     "sweep",
 ]
 
-# What needs torch is imported when it is first asked for.
+# What needs torch, or time, is imported when it is first asked for.
 _LAZY = {
+    "Diff": "graphmem.diffs",
+    "diff": "graphmem.diffs",
+    "Report": "graphmem.report",
     "analyze": "graphmem.analysis",
     "graph": "graphmem.analysis",
     "record": "graphmem.analysis",

@@ -63,9 +63,11 @@ ARROWS: dict[str, frozenset[str]] = {
         | {"history", "host", "recomputation", "techniques"}
     ),
     "checks": frozenset({"report"}),
+    "diffs": frozenset({"report"}),
     "compiled": frozenset({"schedule", "report", "summary"}),
     "parallelism": frozenset(),
-    "render": frozenset({"report"}),
+    "exports": frozenset({"allocator", "report"}),
+    "render": frozenset({"report", "diffs"}),
     "sources": frozenset({"schedule", "ort"}),
     "targets": frozenset({"devices", "schedule"}),
     "trace": frozenset(
@@ -86,13 +88,15 @@ ARROWS: dict[str, frozenset[str]] = {
     "commands": _DATA
     | _TORCH
     | {"techniques", "parallelism", "render", "snapshots", "ort", "textbook", "sweeps"}
-    | {"checks"},
+    | {"checks", "exports", "diffs"},
     "cli": frozenset({"commands"}),
     "__main__": frozenset({"cli"}),
 }
 
 # Against the arrows, inside of a function only: print(report) shows the table.
-LATE = {("report", "render"), ("textbook", "render"), ("largest", "render"), ("plans", "render")}
+LATE = {(room, "render") for room in ("report", "diffs", "textbook", "largest", "plans")} | {
+    ("report", "exports")
+}
 
 HEAVY = {
     "torch": ("analysis.py", *(f"{room}/*" for room in _TORCH)),

@@ -12,6 +12,7 @@ COMMANDS = {
     "analyze": "graphmem.commands.analyze:Analyze",
     "max-batch": "graphmem.commands.max_batch:MaxBatchCommand",
     "plan": "graphmem.commands.plan:PlanCommand",
+    "diff": "graphmem.commands.diff:DiffCommand",
     "check": "graphmem.commands.check:Check",
     "sweep": "graphmem.commands.sweep:Sweep",
     "verify": "graphmem.commands.verify:Verify",

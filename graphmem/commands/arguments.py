@@ -29,6 +29,11 @@ def add_subject(parser: argparse.ArgumentParser, *, optional: bool = False) -> N
         help="package.module:factory, file.py:factory, timm:NAME, torchvision:NAME, "
         "hf:CONFIG.json or hf:DIR, model.onnx or program.pt2",
     )
+    add_inputs(parser)
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """The inputs of a SUBJECT."""
     group = parser.add_argument_group("inputs")
     group.add_argument(
         "--input",

@@ -7,8 +7,6 @@ import sys
 import time
 from types import TracebackType
 
-from graphmem.render.bars import bar
-
 _BAR = 24
 
 
@@ -45,6 +43,8 @@ class Progress:
         if not self._is_shown:
             return
         seconds = int(time.monotonic() - self._start)
+        from graphmem.render.bars import bar
+
         filled = bar(self._done, self._total, _BAR).ljust(_BAR)
         text = f"{filled} {self._done}/{self._total} {self._what}, {seconds} s  {last}"
         width = shutil.get_terminal_size().columns - 1

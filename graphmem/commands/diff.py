@@ -1,0 +1,105 @@
+"""graphmem diff."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from graphmem.commands.arguments import (
+    REPORT_KINDS,
+    add_inputs,
+    add_output,
+    add_run,
+    kind_of,
+    write,
+)
+from graphmem.commands.serving import add_serving, target_of
+from graphmem.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from graphmem.diffs import Diff
+    from graphmem.report import Report
+
+_OWN = ("base", "head", "format", "output")
+
+
+class DiffCommand:
+    """What a change did to the memory, layer by layer, for a code review.
+
+    BASE and HEAD are reports of graphmem analyze -o report.json, or SUBJECTs as graphmem analyze
+    takes them. A SUBJECT is analyzed with the options that are given here; a report is read as
+    it is. The exit code is 0 also where they differ: graphmem check is for budgets.
+    """
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        parser.add_argument("base", metavar="BASE", help="before: a report.json, or a SUBJECT")
+        parser.add_argument("head", metavar="HEAD", help="after: a report.json, or a SUBJECT")
+        add_inputs(parser)
+        add_run(parser)
+        parser.add_argument("--target", help="cuda (default), cpu or onnxruntime")
+        add_serving(parser)
+        add_output(parser, REPORT_KINDS)
+        self._defaults = {
+            action.dest: (action.default, action.option_strings)
+            for action in parser._actions
+            if action.dest not in (*_OWN, "help")
+        }
+
+    def run(self, arguments: argparse.Namespace) -> ExitCode:
+        """Compare and print."""
+        from graphmem.diffs import compare
+
+        kind = kind_of(arguments.format, arguments.output, REPORT_KINDS)
+        names = (arguments.base, arguments.head)
+        if all(map(_is_file, names)):
+            self._refuse_options(arguments)
+        # What can be read is read first: its mistakes are told before anything is traced.
+        read = {name: _read(name) for name in names if _is_file(name)}
+        base, head = (read.get(name) or _analyzed(name, arguments) for name in names)
+        write(_rendered(compare(base, head, names), kind), arguments.output)
+        return ExitCode.OK
+
+    def _refuse_options(self, arguments: argparse.Namespace) -> None:
+        """Nothing is analyzed, so no option of an analysis can be meant."""
+        for name, (default, options) in self._defaults.items():
+            if getattr(arguments, name) != default:
+                raise UsageError(
+                    f"{options[0]}: {arguments.base} and {arguments.head} are reports, which are "
+                    "read as they are; it is for a SUBJECT such as hf:DIR or file.py:factory"
+                )
+
+
+def _is_file(name: str) -> bool:
+    """Whether it names a report. ``hf:config.json`` does not."""
+    return name.lower().endswith(".json") and not name.lower().startswith("hf:")
+
+
+def _read(name: str) -> Report:
+    from graphmem.diffs import read_file
+
+    return read_file(name)
+
+
+def _analyzed(subject: str, arguments: argparse.Namespace) -> Report:
+    """The report on a SUBJECT, with the options of the command line."""
+    from graphmem import collector
+    from graphmem.commands.analyze import traced
+
+    own = argparse.Namespace(**{**vars(arguments), "subject": subject, "timeline": False})
+    own.target = target_of(own)
+    with collector.off():
+        report, _ = traced(own)
+    return report
+
+
+def _rendered(diff: Diff, kind: str) -> str:
+    from graphmem.render.diff import as_json, as_text
+
+    if kind == "json":
+        return as_json(diff)
+    if kind == "markdown":
+        from graphmem.render.diff_markdown import as_markdown
+
+        return as_markdown(diff)
+    return as_text(diff)
