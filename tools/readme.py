@@ -2,23 +2,33 @@
 
 Between ``<!-- output: COMMAND -->`` and ``<!-- /output -->`` stands what the command
 prints, its beginning; between ``<!-- table: how exact -->`` and ``<!-- /table -->`` the
-verification of each subject of ``EXACT``.
+verification of each subject of ``EXACT``; between ``<!-- table: the zoo -->`` and
+``<!-- /table -->`` what docs/zoo.md counts.
 
     python tools/readme.py            needs the extras hf, timm and vision
+    python tools/readme.py --only zoo
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
 import re
 import shlex
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from graphmem.cli import main as graphmem
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # tools is no installed package
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+from graphmem.cli import main as graphmem  # noqa: E402
+from tools.sweeping.summary import shares  # noqa: E402
+
+README = ROOT / "README.md"
+ZOO = ROOT / "docs/zoo.md"
 LINES = 48
 
 EXACT = {
@@ -68,12 +78,36 @@ def exactness(match: re.Match[str]) -> str:
     return f"<!-- table: how exact -->\n{text}\n<!-- /table -->"
 
 
-def main() -> None:
+def zoo(match: re.Match[str]) -> str:
+    """The models of other people's libraries that are analyzed, as the page counts them."""
+    return f"<!-- table: the zoo -->\n{shares(ZOO.read_text('utf-8'))}\n<!-- /table -->"
+
+
+PARTS: dict[str, tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = {
+    name: (re.compile(rf"<!-- {opens} -->.*?<!-- /{closes} -->", re.DOTALL), fill)
+    for name, opens, closes, fill in (
+        ("outputs", "output: (?P<command>[^\n]+?)", "output", shortened),
+        ("exact", "table: how exact", "table", exactness),
+        ("zoo", "table: the zoo", "table", zoo),
+    )
+}
+"""Each part with what stands in the README for it, and what is put there."""
+
+
+def filled(text: str, parts: Sequence[str]) -> str:
+    """The README with some of its parts made again, and the rest as it is."""
+    for name in parts:
+        pattern, fill = PARTS[name]
+        text = pattern.sub(fill, text)
+    return text
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Rewrite README.md."""
-    text = README.read_text("utf-8")
-    command = re.compile(r"<!-- output: (?P<command>.+?) -->.*?<!-- /output -->", re.DOTALL)
-    table = re.compile(r"<!-- table: how exact -->.*?<!-- /table -->", re.DOTALL)
-    README.write_text(table.sub(exactness, command.sub(shortened, text)), "utf-8")
+    parser = argparse.ArgumentParser(description="Fills the outputs and tables of README.md.")
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    arguments = parser.parse_args(argv)
+    README.write_text(filled(README.read_text("utf-8"), arguments.only), "utf-8")
 
 
 if __name__ == "__main__":

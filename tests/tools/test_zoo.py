@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tools.sweeping.case import BuiltCase, outcome_of
 from tools.sweeping.families import Family, drawn
 from tools.sweeping.outcome import ModeOutcome, Outcome, failed, outcomes_in, ready_to_append
 from tools.sweeping.processes import Limits, each_in_a_process
-from tools.sweeping.summary import rows, summary
+from tools.sweeping.summary import rows, shares, summary
 
 PAGE = Path(__file__).parents[2] / "docs/zoo.md"
 LIMITS = Limits(seconds=3.0, nbytes=800 * 2**20)
@@ -206,6 +207,17 @@ def test_the_page_keeps_what_it_says_of_libraries_that_were_not_swept_again() ->
 """,
         "",
     )
+
+
+def test_the_counts_of_a_page_in_short() -> None:
+    half = replace(outcome("b"), modes={**outcome("b").modes, "training": failed(KeyError(), 1.0)})
+    found = [outcome("a"), half, outcome("c", family="yolo", version="yolo 8")]
+    assert shares(summary(found, {"timm": 2, "yolo": 66})).splitlines() == [
+        "| library | models | inference | training |",
+        "|---|--:|--:|--:|",
+        "| timm 1 | 2 | 100.00% | 50.00% |",
+        "| yolo 8 | 1 of 66 so far | 100.00% | 100.00% |",
+    ]
 
 
 def test_the_page_of_the_docs_is_read_as_it_was_written() -> None:

@@ -100,6 +100,16 @@ def summary(outcomes: Sequence[Outcome], totals: Mapping[str, int], before: str 
     return Page.of(outcomes, totals).over(Page.read(before)).text()
 
 
+def shares(page: str) -> str:
+    """The counts of a page in short: each library's models, and the share in each mode."""
+    lines = ["| library | models | " + " | ".join(Mode) + " |", "|---|--:|" + "--:|" * len(Mode)]
+    for counts in Page.read(page).counts.values():
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in counts]
+        library, _, models = rows[0][:3]
+        lines.append("| " + " | ".join([library, models, *(row[6] for row in rows)]) + " |")
+    return "\n".join(lines)
+
+
 def _counts(family: Sequence[Outcome], mode: str, total: int) -> str:
     """One row of the table of counts."""
     found = [outcome.modes[mode] for outcome in family]
