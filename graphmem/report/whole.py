@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from graphmem.errors import UsageError
@@ -119,10 +120,49 @@ class Report:
         plain: dict[str, Any] = json.loads(json.dumps(result))
         return plain
 
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """The layers as comma-separated values; also written to a file, if a path is given."""
+        from graphmem.exports import as_csv
+
+        return _kept(as_csv(self), path)
+
+    def to_perfetto(self, path: str | Path | None = None) -> str:
+        """The run as a trace for Perfetto; also written to a file, if a path is given.
+
+        Raises:
+            UsageError: of a report that was read from a file.
+        """
+        from graphmem.exports import as_trace
+
+        return _kept(as_trace(self), path)
+
+    def to_snapshot(self, path: str | Path | None = None) -> dict[str, Any]:
+        """The run as ``torch.cuda.memory._snapshot`` would give it, for PyTorch's memory viewer.
+
+        Args:
+            path: the file to write it to as well, such as ``peak.pickle``.
+
+        Raises:
+            UsageError: of a run whose allocator is not PyTorch's on CUDA, or a report that was
+                read from a file.
+        """
+        from graphmem.exports import as_snapshot, pickled
+
+        if path is not None:
+            Path(path).write_bytes(pickled(self))
+        return as_snapshot(self)
+
     def __str__(self) -> str:
         from graphmem.render import as_text
 
         return as_text(self)
+
+
+def _kept(text: str, path: str | Path | None) -> str:
+    """The text, after it was written to a file if there is one."""
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
 
 
 def json_schema() -> dict[str, Any]:
