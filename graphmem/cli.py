@@ -64,14 +64,13 @@ def _fail(message: str) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    parser = _top_parser()
     if not argv:
-        parser.print_help()
+        _top_parser().print_help()
         return ExitCode.OK
     name = argv[0]
     if name.startswith("-"):
         with contextlib.suppress(SystemExit):
-            _parse(parser, argv)
+            _parse(_top_parser(), argv)
         return ExitCode.OK
     if name not in commands.COMMANDS:
         known = ", ".join(commands.COMMANDS)

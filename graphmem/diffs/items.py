@@ -141,22 +141,23 @@ class LayerChange:
     @property
     def columns(self) -> dict[str, Change]:
         """Its bytes by ``COLUMNS``."""
-        sides = (self.before, self.after)
-        return {
-            name: Change(*(None if side is None else getattr(side, name) for side in sides))
-            for name in COLUMNS
-        }
+        sides = zip(_sizes(self.before), _sizes(self.after), strict=True)
+        return {name: Change(*pair) for name, pair in zip(COLUMNS, sides, strict=True)}
 
     @property
     def live(self) -> Change:
         """Its bytes at the peak."""
-        return self.columns["live_at_peak_bytes"]
+        before, after = self.before, self.after
+        return Change(
+            None if before is None else before.live_at_peak_bytes,
+            None if after is None else after.live_at_peak_bytes,
+        )
 
     @property
     def is_changed(self) -> bool:
         """Whether it is new, gone, of another class, or has other bytes."""
         before, after = self.types
-        return before != after or any(c.before != c.after for c in self.columns.values())
+        return before != after or _sizes(self.before) != _sizes(self.after)
 
     def to_dict(self) -> dict[str, Any]:
         """The module as JSON values."""
@@ -167,6 +168,10 @@ class LayerChange:
             "after": None if self.after is None else _identity(self.after),
             **{name: change.to_dict() for name, change in self.columns.items()},
         }
+
+
+def _sizes(layer: Layer | None) -> tuple[int | None, ...]:
+    return tuple(None if layer is None else getattr(layer, name) for name in COLUMNS)
 
 
 def _identity(layer: Layer) -> dict[str, Any]:
