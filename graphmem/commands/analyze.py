@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from graphmem import collector
-from graphmem.commands.arguments import (
-    REPORT_KINDS,
-    add_output,
-    add_run,
-    add_subject,
-    kind_of,
-    options_of,
-    request_of,
-    write,
-)
+from graphmem.commands.arguments import add_run, add_subject, options_of, request_of
 from graphmem.commands.compare import add_compare, comparison_of, snapshot_of
+from graphmem.commands.formats import FORMATS, KINDS, Content
+from graphmem.commands.output import add_output, kind_of, write
 from graphmem.commands.serving import ONNXRUNTIME, add_serving, served, target_of
 from graphmem.errors import ExitCode, UsageError, ValueNeededError
 from graphmem.options import Options
@@ -39,7 +33,7 @@ class Analyze:
             help="cuda (default), cpu, or onnxruntime (default for inference of a model.onnx)",
         )
         add_serving(parser)
-        group = add_output(parser, REPORT_KINDS)
+        group = add_output(parser, KINDS)
         group.add_argument("--depth", type=int, metavar="N", help="depth of the layers' table")
         group.add_argument(
             "--holders", type=int, default=10, metavar="N", help="largest holders to list (10)"
@@ -51,9 +45,7 @@ class Analyze:
 
     def run(self, arguments: argparse.Namespace) -> ExitCode:
         """Analyze and print."""
-        kind = kind_of(arguments.format, arguments.output, REPORT_KINDS)
-        if arguments.timeline and kind != "json":
-            raise UsageError("--timeline is part of the JSON report: add --format json")
+        kind = _kind(arguments)
         arguments.target = target_of(arguments)
         snapshot = snapshot_of(arguments)
         with collector.off():
@@ -61,9 +53,23 @@ class Analyze:
             comparison = None
             if snapshot is not None:
                 comparison = comparison_of(schedule, report, snapshot, arguments)
-            text = _rendered(report, comparison, kind, arguments)
-        write(text, arguments.output)
+            content = _rendered(report, comparison, kind, arguments)
+        write(content, arguments.output)
         return ExitCode.OK
+
+
+def _kind(arguments: argparse.Namespace) -> str:
+    """The kind of output, if it can be had with what else is asked."""
+    kind = kind_of(arguments.format, arguments.output, KINDS)
+    if arguments.timeline and kind != "json":
+        raise UsageError("--timeline is part of the JSON report: add --format json")
+    if kind not in FORMATS:
+        return kind
+    if arguments.compare is not None:
+        raise UsageError(f"--compare: {kind} has no place for it; leave --format {kind} out")
+    if not FORMATS[kind].is_text and arguments.output is None and sys.stdout.isatty():
+        raise UsageError(f"--format {kind}: is no text; add -o FILE{FORMATS[kind].suffix}")
+    return kind
 
 
 def traced(arguments: argparse.Namespace) -> tuple[Report, Schedule]:
@@ -107,10 +113,12 @@ def _analyzed(
 
 def _rendered(
     report: Report, comparison: dict[str, Any] | None, kind: str, arguments: argparse.Namespace
-) -> str:
+) -> Content:
     from graphmem import render
     from graphmem.render.comparison import rendered
 
+    if kind in FORMATS:
+        return FORMATS[kind].make(report)
     if kind == "json":
         return render.as_json(report, comparison)
     shown = render.as_markdown if kind == "markdown" else render.as_text

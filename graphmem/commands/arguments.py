@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from graphmem.sources import InputRequest
 
 
-REPORT_KINDS = {".txt": "table", ".md": "markdown", ".json": "json"}
-"""What a report can be printed as: suffix of a file -> kind."""
-
-
 def add_subject(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """SUBJECT and its inputs."""
     parser.add_argument(
@@ -232,59 +228,3 @@ def request_of(arguments: argparse.Namespace, options: Options) -> InputRequest:
         default_dim=arguments.default_dim,
         rules=arguments.rules,
     )
-
-
-def add_output(parser: argparse.ArgumentParser, kinds: dict[str, str]) -> argparse._ArgumentGroup:
-    """``--format`` and ``-o``, of the kinds that a command can print.
-
-    Args:
-        kinds: suffix of a file -> kind.
-    """
-    group = parser.add_argument_group("output")
-    names, suffixes = (", ".join(texts) for texts in (kinds.values(), kinds))
-    group.add_argument("--format", help=f"one of {names} (table)")
-    group.add_argument("-o", "--output", metavar="FILE", help=f"write to a file: {suffixes}")
-    return group
-
-
-def write(text: str, path: str | None) -> None:
-    """Print a text, or write it to a file whose suffix names its kind.
-
-    Raises:
-        UsageError: if the file can't be written.
-    """
-    if path is None:
-        print(text, end="")
-        return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"-o {path}: {error.strerror}") from error
-
-
-def kind_of(format_: str | None, path: str | None, kinds: dict[str, str]) -> str:
-    """The kind of output: ``--format``, else the suffix of ``-o``, else a table.
-
-    Args:
-        kinds: suffix of a file -> kind.
-
-    Raises:
-        UsageError: for a suffix or format that is none, with the nearest.
-    """
-    from graphmem.options import nearest
-
-    if format_ is not None:
-        if format_ not in kinds.values():
-            names = list(dict.fromkeys(kinds.values()))
-            raise UsageError(
-                f"--format {format_}: not one of {', '.join(names)}{nearest(format_, names)}"
-            )
-        return format_
-    if path is None:
-        return "table"
-    suffix = Path(path).suffix
-    if suffix not in kinds:
-        raise UsageError(
-            f"-o {path}: the suffix must be one of {', '.join(kinds)}{nearest(suffix, kinds)}"
-        )
-    return kinds[suffix]

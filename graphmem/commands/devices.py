@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from graphmem.commands.arguments import add_output, kind_of, write
+from graphmem.commands.output import add_output, kind_of, write
 from graphmem.errors import ExitCode
 
 if TYPE_CHECKING:

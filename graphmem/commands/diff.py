@@ -5,14 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from graphmem.commands.arguments import (
-    REPORT_KINDS,
-    add_inputs,
-    add_output,
-    add_run,
-    kind_of,
-    write,
-)
+from graphmem.commands.arguments import add_inputs, add_run
+from graphmem.commands.output import REPORT_KINDS, add_output, kind_of, write
 from graphmem.commands.serving import add_serving, target_of
 from graphmem.errors import ExitCode, UsageError
 

@@ -6,17 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from graphmem import collector
-from graphmem.commands.arguments import (
-    REPORT_KINDS,
-    add_output,
-    add_run,
-    add_subject,
-    kind_of,
-    options_of,
-    positive,
-    request_of,
-    write,
-)
+from graphmem.commands.arguments import add_run, add_subject, options_of, positive, request_of
+from graphmem.commands.output import REPORT_KINDS, add_output, kind_of, write
 from graphmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

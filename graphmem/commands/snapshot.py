@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphmem.commands.arguments import add_output, kind_of, write
+from graphmem.commands.output import add_output, kind_of, write
 from graphmem.errors import ExitCode, ModelLoadError
 
 if TYPE_CHECKING:

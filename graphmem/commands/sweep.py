@@ -6,15 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from graphmem.commands.arguments import (
-    add_output,
-    add_run,
-    add_subject,
-    kind_of,
-    positive,
-    run_of,
-    write,
-)
+from graphmem.commands.arguments import add_run, add_subject, positive, run_of
+from graphmem.commands.output import add_output, kind_of, write
 from graphmem.commands.progress import Progress
 from graphmem.errors import ExitCode, UsageError
 

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from graphmem.commands.arguments import (
-    REPORT_KINDS,
-    add_output,
-    add_run,
-    add_subject,
-    kind_of,
-    options_of,
-    request_of,
-    write,
-)
+from graphmem.commands.arguments import add_run, add_subject, options_of, request_of
+from graphmem.commands.output import REPORT_KINDS, add_output, kind_of, write
 from graphmem.commands.serving import ONNXRUNTIME, add_serving, settings_of, target_of
 from graphmem.errors import ExitCode, UsageError
 

@@ -32,7 +32,6 @@ BOTH_INPUTS = ("--input", "x=2x8", "--input", "mask=2x8:bool")
         (["analyze", f"{HERE}:good", "--grad", "nograd"], r"grad: 'nograd' is not no_grad"),
         (["analyze", f"{HERE}:good", "--format", "jsn"], r"--format jsn.*did you mean 'json'"),
         (["analyze", f"{HERE}:good", "-o", "x.xml"], r"-o x.xml: the suffix must be one of"),
-        (["analyze", f"{HERE}:good", "-o", "no/such/dir/x.json"], r"No such file or directory"),
         (["analyze", f"{HERE}:good", "--timeline"], r"--timeline.*--format json"),
         (["analyze", f"{HERE}:good", "--depth", "0"], r"depth"),
         (["verify", f"{HERE}:good", "--target", "cuda"], r"--target cuda.*CPU tensors only"),
