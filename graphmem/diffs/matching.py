@@ -170,12 +170,29 @@ def _aligned(
     key: Callable[[Node], int],
     pairs: list[Pair],
 ) -> list[tuple[Sequence[Node], Sequence[Node]]]:
-    """Add the pairs with the same key to ``pairs``; what is left between them."""
-    matcher = SequenceMatcher(None, [*map(key, base)], [*map(key, head)], autojunk=False)
+    """Add the pairs with the same key to ``pairs``; what is left between them.
+
+    Beginnings and ends that are the same are set aside first: a long list that changed in one
+    place takes no longer than it has items.
+    """
+    sides = [*map(key, base)], [*map(key, head)]
+    start = _common(*sides)
+    end = _common(*(side[start:][::-1] for side in sides))
+    stops = [len(side) - end for side in sides]
+    pairs += zip(base[:start], head[:start], strict=True)
+    pairs += zip(base[stops[0] :], head[stops[1] :], strict=True)
+    base, head = base[start : stops[0]], head[start : stops[1]]
+    middle = (side[start:stop] for side, stop in zip(sides, stops, strict=True))
     gaps = []
-    for what, i, i_end, j, j_end in matcher.get_opcodes():
+    for what, i, i_end, j, j_end in SequenceMatcher(None, *middle, autojunk=False).get_opcodes():
         if what == "equal":
             pairs += zip(base[i:i_end], head[j:j_end], strict=True)
         else:
             gaps.append((base[i:i_end], head[j:j_end]))
     return gaps
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many items both begin with."""
+    unequal = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(unequal, min(len(one), len(other)))
