@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphmem.commands.output import REPORT_KINDS
+from graphmem.errors import UsageError
 
 if TYPE_CHECKING:
     from graphmem.report import Report
@@ -44,6 +45,16 @@ def _perfetto(report: Report) -> Content:
     return as_trace(report)
 
 
+def _onnx(report: Report) -> Content:
+    from graphmem.exports import Notes
+    from graphmem.sources.onnx.annotated import annotated
+
+    if report.subject.kind != "onnx":
+        raise UsageError("--format onnx: is a copy of model.onnx with notes; the SUBJECT is none")
+    notes = Notes(report)
+    return annotated(report.subject.name, notes.of_model(), notes.of_node)
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """A file: its suffix, and what makes it of a report. ``is_text`` if a terminal can show it."""
@@ -58,6 +69,7 @@ FORMATS: Mapping[str, Format] = {
     "svg": Format(".svg", _svg),
     "csv": Format(".csv", _csv),
     "snapshot": Format(".pickle", _snapshot, is_text=False),
+    "onnx": Format(".onnx", _onnx, is_text=False),
     "perfetto": Format(".trace.json", _perfetto),
 }
 """The formats besides a table, Markdown and JSON, by name."""

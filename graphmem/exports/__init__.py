@@ -1,7 +1,8 @@
-"""A report in the formats of other tools: PyTorch's memory viewer, Perfetto, spreadsheets."""
+"""A report for other tools: PyTorch's memory viewer, Perfetto, Netron, spreadsheets."""
 
 from graphmem.exports.layers import as_csv
+from graphmem.exports.notes import Notes
 from graphmem.exports.perfetto import as_trace
 from graphmem.exports.snapshot import as_snapshot, pickled
 
-__all__ = ["as_csv", "as_snapshot", "as_trace", "pickled"]
+__all__ = ["Notes", "as_csv", "as_snapshot", "as_trace", "pickled"]

@@ -11,7 +11,7 @@ from graphmem.report import Fit, Fits, OutOfMemory, Report
 from graphmem.schedule import BEFORE, TOP_LEVEL, Phase
 from graphmem.serving.handles import cublas_bytes
 from graphmem.serving.on_cuda import OnCuda, Shortage
-from graphmem.serving.schedule import module_path
+from graphmem.sources.onnx.names import module_path
 
 LIMIT = "gpu_mem_limit"
 """The name that the answer on the provider's own limit stands under."""

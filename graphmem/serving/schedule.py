@@ -27,6 +27,7 @@ from graphmem.schedule import (
 )
 from graphmem.serving.session import Served
 from graphmem.sources.onnx.model import Weight
+from graphmem.sources.onnx.names import module_path
 
 PATTERN = "(memory pattern)"
 """Who holds the block that all activations lie in from the second run on."""
@@ -200,8 +201,3 @@ def _category(block: Block) -> Category:
     if block.is_input:
         return Category.INPUTS
     return Category.OUTPUTS if block.is_output else Category.TEMPORARIES
-
-
-def module_path(name: str) -> str:
-    """A node's name as the path of a module: ``/layer1/conv/Conv`` is ``layer1.conv.Conv``."""
-    return ".".join(part for part in name.split("/") if part) or name

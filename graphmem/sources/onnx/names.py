@@ -45,3 +45,8 @@ def _identifier(name: str) -> str:
     if keyword.iskeyword(made) or made == "self":
         return f"{made}_"
     return f"_{made}" if made[0].isdigit() else made
+
+
+def module_path(name: str) -> str:
+    """A node's name as the path of a module: ``/layer1/conv/Conv`` is ``layer1.conv.Conv``."""
+    return ".".join(part for part in name.split("/") if part) or name
