@@ -1,9 +1,10 @@
 """Pairing a real run's allocations with the predicted ones.
 
-1. The operators of both are aligned by name, in order: what was dispatched is the same,
-   a real kernel only calls more. Those that never allocate have no say: autograd detaches
-   and views in another order under a dispatch mode, and a few of these in a row would be
-   aligned at the cost of one operator between them that allocates.
+1. The operators of both are aligned by name, in order: what was dispatched is the same. Names
+   that never allocate in the prediction have no say: autograd detaches and views in another
+   order under a dispatch mode, and a few of these in a row would be aligned at the cost of one
+   operator between them that allocates. What a real kernel calls in its turn belongs to it: the
+   outermost call of a name that has a say stands for all that is allocated in it.
 2. Within a pair of operators, each predicted result is paired with an allocation of its
    size; of several the one that dies last, since a result outlives the kernel's scratch.
 3. What is left on both sides (tensors made below the dispatcher) is paired by size, in
@@ -29,7 +30,7 @@ def unmatched(measured: Stream, predicted: Stream) -> tuple[set[int], set[int]]:
     """
     extra = {index for index, event in enumerate(measured.events) if event.nbytes > 0}
     missing = {index for index, event in enumerate(predicted.events) if event.nbytes > 0}
-    groups = _by_predicted_call(measured, _aligned(measured, predicted))
+    groups = _groups(measured, predicted)
     for wanted in sorted(missing):
         group = groups.get(predicted.events[wanted].calls[-1], [])
         found = _last_to_die(measured, group, predicted.events[wanted].nbytes)
@@ -41,28 +42,29 @@ def unmatched(measured: Stream, predicted: Stream) -> tuple[set[int], set[int]]:
     return extra, missing
 
 
-def _aligned(measured: Stream, predicted: Stream) -> dict[int, int]:
-    """Measured call -> predicted call."""
-    allocating = {predicted.calls[e.calls[-1]] for e in predicted.events if e.nbytes > 0}
-    ours, theirs = _numbers(measured, allocating), _numbers(predicted, allocating)
-    names = [measured.calls[n] for n in ours], [predicted.calls[n] for n in theirs]
-    return {ours[i]: theirs[j] for i, j in common(*names)}
-
-
-def _numbers(stream: Stream, names: set[str]) -> list[int]:
-    """The calls of some names, in order."""
-    return [number for number, name in enumerate(stream.calls) if name in names]
-
-
-def _by_predicted_call(measured: Stream, partners: dict[int, int]) -> dict[int, list[int]]:
+def _groups(measured: Stream, predicted: Stream) -> dict[int, list[int]]:
     """The measured allocations of each predicted call."""
+    names = {predicted.calls[event.calls[-1]] for event in predicted.events if event.nbytes > 0}
+    groups, inner = _by_outermost_call(measured, names)
+    ours = [n for n, name in enumerate(measured.calls) if name in names and n not in inner]
+    theirs = [n for n, name in enumerate(predicted.calls) if name in names]
+    pairs = common([measured.calls[n] for n in ours], [predicted.calls[n] for n in theirs])
+    return {theirs[j]: groups[ours[i]] for i, j in pairs if ours[i] in groups}
+
+
+def _by_outermost_call(
+    measured: Stream, names: set[str]
+) -> tuple[dict[int, list[int]], frozenset[int]]:
+    """The allocations in each call of one of the names, and the calls in these."""
     groups: dict[int, list[int]] = defaultdict(list)
+    inner: set[int] = set()
     for index, event in enumerate(measured.events):
-        if event.nbytes > 0:
-            inside = [partners[call] for call in event.calls if call in partners]
-            if inside:
-                groups[inside[-1]].append(index)
-    return groups
+        depth = next((d for d, n in enumerate(event.calls) if measured.calls[n] in names), None)
+        if depth is not None:
+            inner.update(event.calls[depth + 1 :])
+            if event.nbytes > 0:
+                groups[event.calls[depth]].append(index)
+    return dict(groups), frozenset(inner)
 
 
 def _last_to_die(measured: Stream, group: list[int], nbytes: int) -> int | None:
