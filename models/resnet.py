@@ -18,3 +18,10 @@ def resnet50(batch: int = 32) -> tuple[nn.Module, InputSpec]:
     """ResNet-50 on images of 224 x 224."""
     model: nn.Module = torchvision.models.resnet50(weights=None)
     return model, InputSpec((batch, 3, 224, 224))
+
+
+def resnet50_fine(batch: int = 32) -> tuple[nn.Module, InputSpec]:
+    """ResNet-50 whose first convolution keeps every pixel: stride 1 in the place of 2."""
+    model = torchvision.models.resnet50(weights=None)
+    model.conv1.stride = (1, 1)
+    return model, InputSpec((batch, 3, 224, 224))

@@ -6,7 +6,7 @@
 
 from graphmem.diffs.api import diff, read_file
 from graphmem.diffs.compare import compare
-from graphmem.diffs.groups import grouped
+from graphmem.diffs.groups import grouped, overview
 from graphmem.diffs.items import (
     COLUMNS,
     Change,
@@ -49,6 +49,7 @@ __all__ = [
     "grouped",
     "json_schema",
     "match",
+    "overview",
     "percent",
     "read_file",
 ]

@@ -1,27 +1,42 @@
 """Changes of many modules as few lines: ``layers.0-31.mlp.up_proj``.
 
-Modules whose paths differ only in numbers are one group, if the same happened to them: all
-new, all gone, or all there before and after with more bytes at the peak, fewer, or as many,
-and with the same classes.
+1. Modules are summed into the first components of their paths, as many as are asked for.
+2. Places whose paths differ only in numbers are one group, if the same happened to them: all
+   new, all gone, or all there before and after with more bytes at the peak, fewer, or as many,
+   and with the same classes. What did not change at all is in no group.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from graphmem.diffs.items import COLUMNS, Group, LayerChange, Status, sum_of
 
 _MOST_RUNS = 4
 
 
-def grouped(layers: Iterable[LayerChange]) -> tuple[Group, ...]:
-    """The groups of what changed, the largest change first; unchanged modules are left out."""
-    found: dict[object, list[LayerChange]] = defaultdict(list)
-    for layer in layers:
-        if layer.is_changed:
-            found[_kind(layer)].append(layer)
-    return tuple(sorted(map(_group, found.values()), key=_importance))
+def grouped(layers: Iterable[LayerChange], depth: int | None = None) -> tuple[Group, ...]:
+    """The groups of what changed, the largest change at the peak first.
+
+    Args:
+        layers: all modules.
+        depth: how many components of a path are told apart; None: all.
+    """
+    found: dict[object, list[Group]] = defaultdict(list)
+    for place in _places(layers, depth):
+        found[_kind(place)].append(place)
+    return tuple(sorted(map(_merged, found.values()), key=_importance))
+
+
+def overview(layers: Sequence[LayerChange], most: int) -> tuple[Group, ...]:
+    """The groups at the largest depth that has at most ``most`` of them, else the outermost."""
+    deepest = max((layer.module.count(".") for layer in layers), default=0) + 1
+    for depth in range(deepest, 1, -1):
+        groups = grouped(layers, depth)
+        if len(groups) <= most:
+            return groups
+    return grouped(layers, 1)
 
 
 def label_of(paths: Sequence[str]) -> str:
@@ -35,48 +50,73 @@ def pattern_of(path: str) -> tuple[str, ...]:
     return tuple("*" if name.isdecimal() else name for name in path.split("."))
 
 
-def concentrated(changes: Mapping[str, int], whole: int) -> tuple[str, int] | None:
-    """The innermost place that has half of a change or more, and its part of it.
+def concentrated(changes: Mapping[str, int], whole: int) -> tuple[tuple[str, int], ...]:
+    """Where a change is: the innermost place that has half of it or more.
 
     Args:
         changes: for each module's path its own change; numbers in paths do not part places.
         whole: the change of all.
 
     Returns:
-        None where that is nothing more special than the whole model.
+        The place and its part of the change. Where no place has half: the two outermost that
+        have most, if they have half together, else nothing.
     """
     sums: dict[tuple[str, ...], int] = defaultdict(int)
-    paths: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    paths: dict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
     for path, change in changes.items():
         names = path.split(".")
-        for depth in range(1, len(names) + 1):
-            pattern = pattern_of(".".join(names[:depth]))
-            sums[pattern] += change
-            if change:
-                paths[pattern].append(".".join(names[:depth]))
+        for depth in range(1, len(names) + 1) if change else ():
+            prefix = ".".join(names[:depth])
+            sums[pattern_of(prefix)] += change
+            paths[pattern_of(prefix)][prefix] = None
     sign = 1 if whole > 0 else -1
     enough = [p for p, change in sums.items() if 2 * change * sign >= abs(whole) > 0]
-    if not enough:
-        return None
-    found = max(enough, key=lambda pattern: (len(pattern), sums[pattern] * sign, pattern))
-    return label_of(list(dict.fromkeys(paths[found]))), sums[found]
+    found: list[tuple[str, ...]]
+    if enough:
+        found = [max(enough, key=lambda pattern: (len(pattern), sums[pattern] * sign, pattern))]
+    else:
+        outer = (pattern for pattern in sums if len(pattern) == 1)
+        found = sorted(outer, key=lambda pattern: (-sums[pattern] * sign, pattern))[:2]
+        if 2 * sign * sum(sums[pattern] for pattern in found) < abs(whole) or whole == 0:
+            return ()
+    return tuple((label_of(list(paths[pattern])), sums[pattern]) for pattern in found)
 
 
-def _kind(layer: LayerChange) -> object:
-    change = layer.live.change
+def _places(layers: Iterable[LayerChange], depth: int | None) -> Iterator[Group]:
+    """Each place with all of its modules, where any of them changed."""
+    found: dict[str, list[LayerChange]] = defaultdict(list)
+    for layer in layers:
+        found[".".join(layer.module.split(".")[:depth])].append(layer)
+    for path, members in found.items():
+        if any(layer.is_changed for layer in members):
+            own = next((layer.types for layer in members if layer.module == path), (None, None))
+            yield Group(
+                label=path,
+                modules=len(members),
+                types=own,
+                status=_common([layer.status for layer in members]),
+                columns={n: sum_of(layer.columns[n] for layer in members) for n in COLUMNS},
+            )
+
+
+def _common(statuses: Sequence[Status]) -> Status:
+    return statuses[0] if len(set(statuses)) == 1 else Status.CHANGED
+
+
+def _kind(place: Group) -> object:
+    change = place.live.change
     grows = (change > 0) - (change < 0)
-    status = layer.status if layer.status in (Status.NEW, Status.GONE) else None
-    return pattern_of(layer.module), status, grows, layer.types
+    status = place.status if place.status in (Status.NEW, Status.GONE) else None
+    return pattern_of(place.label), status, grows, place.types
 
 
-def _group(layers: Sequence[LayerChange]) -> Group:
-    statuses = {layer.status for layer in layers}
+def _merged(places: Sequence[Group]) -> Group:
     return Group(
-        label=label_of([layer.module for layer in layers]),
-        modules=len(layers),
-        types=layers[0].types,
-        status=statuses.pop() if len(statuses) == 1 else Status.CHANGED,
-        columns={name: sum_of(layer.columns[name] for layer in layers) for name in COLUMNS},
+        label=label_of([place.label for place in places]),
+        modules=sum(place.modules for place in places),
+        types=places[0].types,
+        status=_common([place.status for place in places]),
+        columns={name: sum_of(place.columns[name] for place in places) for name in COLUMNS},
     )
 
 

@@ -182,9 +182,10 @@ def _aligned(
     pairs += zip(base[:start], head[:start], strict=True)
     pairs += zip(base[stops[0] :], head[stops[1] :], strict=True)
     base, head = base[start : stops[0]], head[start : stops[1]]
-    middle = (side[start:stop] for side, stop in zip(sides, stops, strict=True))
+    one, other = (side[start:stop] for side, stop in zip(sides, stops, strict=True))
+    matcher = SequenceMatcher(None, one, other, autojunk=False)
     gaps = []
-    for what, i, i_end, j, j_end in SequenceMatcher(None, *middle, autojunk=False).get_opcodes():
+    for what, i, i_end, j, j_end in matcher.get_opcodes():
         if what == "equal":
             pairs += zip(base[i:i_end], head[j:j_end], strict=True)
         else:

@@ -73,12 +73,10 @@ def _where(layers: Sequence[LayerChange], whole: int) -> str:
         if layer.status is Status.GONE:
             changes[layer.module] = changes.get(layer.module, 0) + layer.live.change
     found = concentrated(changes, whole)
-    if found is None:
-        return ""
-    label, size = found
-    if label == TOP:
-        return f"mostly outside of any layer ({_signed(size)})"
-    return f"mostly of {label} ({_signed(size)})"
+    texts = [
+        f"{'the top level' if label == TOP else label} ({_signed(size)})" for label, size in found
+    ]
+    return f"mostly of {' and '.join(texts)}" if texts else ""
 
 
 def _signed(nbytes: int) -> str:

@@ -26,7 +26,7 @@ from graphmem.render.markdown import code, plain
 MOST_BYTES = 60_000
 """A comment on GitHub has at most 65,536 characters; some are left for what stands around it."""
 
-_OPEN_LAYERS = 8
+_OPEN_LAYERS = 12
 _ALL_LAYERS = 200
 _MOST_HOLDERS = 20
 _MOST_UNKNOWN = 20
@@ -126,7 +126,7 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1
 
 def _details(diff: Diff, most: int) -> str:
     parts: tuple[tuple[str, Callable[[], str]], ...] = (
-        (f"All {len(diff.groups)} changes of layers", lambda: _every_layer(diff, most)),
+        (f"Every layer that changed, in {len(diff.groups)} rows", lambda: _every_layer(diff, most)),
         (
             "Tensors that came and went",
             lambda: "\n\n".join(_holders(diff, min(most, _MOST_HOLDERS))),

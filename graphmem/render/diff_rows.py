@@ -21,6 +21,7 @@ from graphmem.diffs import (
     Side,
     Status,
     StepChange,
+    overview,
     percent,
 )
 from graphmem.render.columns import NOTHING
@@ -110,19 +111,22 @@ class LayerRows:
 
 
 def layer_rows(diff: Diff, most: int) -> LayerRows:
-    """The ``most`` largest changes at the peak; what changed elsewhere is among the others."""
-    telling = [group for group in diff.groups if group.live.change or _is_another(group)]
+    """The places that changed, at a depth of about ``most`` rows; others are summed up."""
+    groups = overview(diff.layers, most)
+    telling = [group for group in groups if group.live.change or _is_another(group)]
     shown = telling if len(telling) <= most + 1 else telling[:most]
-    rest = [group for group in diff.groups if group not in shown]
-    same = [layer for layer in diff.layers if not layer.is_changed]
+    rest = [group for group in groups if group not in shown]
+    same = len(diff.layers) - sum(group.modules for group in groups)
+    others = _sum(group.live for group in rest)
+    all_changed = _sum(group.live for group in groups)
     return LayerRows(
         rows=tuple(shown),
         others=Row(
-            f"{len(rest)} other change{'s' if len(rest) > 1 else ''}" if rest else "",
-            _sum(group.live for group in rest),
+            f"{len(rest)} other change{'s' if len(rest) > 1 else ''}" if rest else "", others
         ),
         unchanged=Row(
-            f"{_count(same)} unchanged" if same else "", _sum(layer.live for layer in same)
+            f"{same:,} module{'' if same == 1 else 's'} unchanged" if same else "",
+            _less(diff.allocated, all_changed),
         ),
         total=Row("total", diff.allocated),
     )
@@ -137,17 +141,20 @@ def what(group: Group) -> str:
     before, after = group.types
     if group.status in (Status.NEW, Status.GONE):
         return f"{group.status} {after or before or 'module'}"
-    kind = after or NOTHING
-    return kind if before == after else f"{before or NOTHING} {ARROW} {kind}"
-
-
-def _count(items: Sequence[object]) -> str:
-    return f"{len(items):,} module{'' if len(items) == 1 else 's'}"
+    if before == after:
+        return after or f"{group.modules} modules"
+    return f"{before or NOTHING} {ARROW} {after or NOTHING}"
 
 
 def _sum(changes: Iterable[Change]) -> Change:
     items = list(changes)
     return Change(sum(c.before or 0 for c in items), sum(c.after or 0 for c in items))
+
+
+def _less(whole: Change, part: Change) -> Change:
+    """What is left; nothing where there is no number at all."""
+    before, after = whole.before or 0, whole.after or 0
+    return Change(before - (part.before or 0), after - (part.after or 0))
 
 
 # -- sentences
@@ -176,6 +183,10 @@ def facts(diff: Diff, mark: Mark = str) -> Iterator[Fact]:
     for fit in diff.fits:
         yield "Fits", _fit(fit, mark)
     yield "Peak", _moment(diff, mark)
+    for status in (Status.NEW, Status.GONE):
+        texts = [_own(group, mark) for group in diff.groups if group.status is status]
+        if texts:
+            yield str(status).capitalize(), _listed(texts, 4)
     if diff.renames:
         yield "Renamed", _listed([_rename(rename, mark) for rename in diff.renames], 4)
 
@@ -251,6 +262,14 @@ def _moment(diff: Diff, mark: Mark) -> str:
 def _at(moment: Moment, mark: Mark) -> str:
     place = origin(moment.op, moment.module, moment.source, mark)
     return f"{moment.phase} at {place}" if moment.phase else place
+
+
+def _own(group: Group, mark: Mark) -> str:
+    """``head.fc (Linear, 4.00 MiB at the peak)`` of what only one side has."""
+    before, after = group.types
+    size = group.live.before if group.live.after is None else group.live.after
+    texts = (after or before, f"{format_bytes(size or 0)} at the peak")
+    return f"{mark(group.label)} ({', '.join(filter(None, texts))})"
 
 
 def _rename(rename: Rename, mark: Mark) -> str:

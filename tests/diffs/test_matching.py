@@ -10,13 +10,15 @@ from graphmem.diffs import match
 from graphmem.report import Layer
 from tests.diffs.reports import TOP, row, rows, stack
 
-Pairs = dict[str | None, str | None]
-
 
 def pairs(base: tuple[Layer, ...], head: tuple[Layer, ...]) -> set[tuple[str | None, str | None]]:
     """The paths before and after of all modules that are not where they were."""
-    found = {(m.before and m.before.module, m.after and m.after.module) for m in match(base, head)}
+    found = {(_path(m.before), _path(m.after)) for m in match(base, head)}
     return {(before, after) for before, after in found if before != after}
+
+
+def _path(layer: Layer | None) -> str | None:
+    return None if layer is None else layer.module
 
 
 def test_a_model_is_matched_with_itself_path_by_path() -> None:
