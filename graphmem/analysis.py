@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from graphmem import report as _report
 from graphmem.compiled import compiled_run
+from graphmem.history import history_of
 from graphmem.options import DEFAULTS, Options
 from graphmem.report import Report
+from graphmem.report.history import History
 from graphmem.resolve import make_options, optimizer_name
 from graphmem.schedule import Schedule
 from graphmem.summary import summarize
@@ -223,17 +225,30 @@ def graph(
     """The operators of a model's steps as one ``torch.fx.Graph``.
 
     Takes what ``analyze`` takes. ``node.meta["operation"]`` says phase, step, module,
-    source line and which storages an operator reads, writes, allocates and sees freed;
-    see ``graphmem.trace.graph``.
+    source line and which storages an operator reads, writes, allocates and sees freed,
+    ``allocated_bytes`` and ``reserved_bytes`` (None but on target cuda) what the device holds
+    while it runs; see ``graphmem.trace.graph`` for the rest.
 
     Raises:
         GraphmemError: in one line, if an argument or the model can't be used.
     """
     resolved = make_options(**{**options, "optimizer": optimizer_name(optimizer)})
     call = as_call(inputs, kwargs)
-    built = trace_model(model, call, resolved, loss, optimizer, graph=True).graph
-    assert built is not None  # it was asked for
-    return built
+    trace = trace_model(model, call, resolved, loss, optimizer, graph=True)
+    assert trace.graph is not None  # it was asked for
+    _annotate(trace.graph, history_of(trace.schedule, resolved))
+    return trace.graph
+
+
+def _annotate(graph: torch.fx.Graph, history: History) -> None:
+    """Write what the device holds into the operators' meta."""
+    for node in graph.nodes:
+        if "indices" in node.meta:
+            moments = [history.moments[i] for i in node.meta["indices"]]
+            node.meta["allocated_bytes"] = max(moment.allocated_bytes for moment in moments)
+            node.meta["reserved_bytes"] = max(
+                (m.reserved_bytes for m in moments if m.reserved_bytes is not None), default=None
+            )
 
 
 def torch_version() -> str:

@@ -76,7 +76,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "instantiate": frozenset({"devices", "schedule", "fits", "sources", "targets", "trace"}),
     "serving": _DATA | {"ort", "sources", "targets", "trace"},
     "resolve": frozenset({"devices", "allocator", "techniques", "parallelism", "trace"}),
-    "analysis": _DATA | {"compiled", "resolve", "sources", "targets", "trace"},
+    "analysis": _DATA | {"history", "compiled", "resolve", "sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "resolve", "snapshots", "ort", "serving"},
     "textbook": _DATA | {"analysis"},
     "testing": frozenset({"checks", "report", "analysis"}),

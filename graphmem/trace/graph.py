@@ -4,6 +4,7 @@
 
 - ``operation``: its ``schedule.Operation`` (phase, step, module, source, storages read,
   written, allocated, freed); where it makes its results in turn, its operations in one;
+- ``indices``: the range of these operations in the schedule;
 - ``storage``: the list of the numbers of its results' storages;
 - ``tensor_meta``: shape, dtype and stride of its results, as fx's ShapeProp leaves them.
 
@@ -61,6 +62,7 @@ class GraphBuilder:
         """The graph, with the operations of the finished schedule in the nodes' meta."""
         for indices, node in self._nodes.items():
             node.meta["operation"] = _joined([schedule.operations[i] for i in indices])
+            node.meta["indices"] = indices
         numbers = self._ledger.numbers
         for node in self.graph.nodes:
             if "storage" in node.meta:

@@ -60,3 +60,15 @@ def test_every_operator_carries_its_operation() -> None:
     result, workspace = addmm.meta["operation"].allocates  # cuBLAS takes one at its first call
     assert addmm.meta["storage"] == [result]
     assert workspace != result
+
+
+def test_the_most_that_the_nodes_say_is_allocated_is_the_peak_of_the_report() -> None:
+    x = torch.randn(16, 64)
+    report = graphmem.analyze(subjects.mlp(), x)
+    graph = graphmem.graph(subjects.mlp(), x)
+    nodes = [node for node in graph.nodes if "operation" in node.meta]
+    allocated = [node.meta["allocated_bytes"] for node in nodes]
+    assert max(allocated) == report.peak.allocated_bytes
+    most = nodes[allocated.index(max(allocated))]
+    assert report.peak.op_index in most.meta["indices"]
+    assert max(node.meta["reserved_bytes"] for node in nodes) == report.peak.reserved_bytes
