@@ -120,6 +120,26 @@ class Report:
         plain: dict[str, Any] = json.loads(json.dumps(result))
         return plain
 
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The report as one page for a browser; also written to a file, if a path is given.
+
+        Raises:
+            UsageError: of a report that was read from a file.
+        """
+        from graphmem.render.html import as_html
+
+        return _kept(as_html(self), path)
+
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """The report as one picture; also written to a file, if a path is given.
+
+        Raises:
+            UsageError: of a report that was read from a file.
+        """
+        from graphmem.render.svg import as_svg
+
+        return _kept(as_svg(self), path)
+
     def to_csv(self, path: str | Path | None = None) -> str:
         """The layers as comma-separated values; also written to a file, if a path is given."""
         from graphmem.exports import as_csv
