@@ -70,14 +70,14 @@ def concentrated(changes: Mapping[str, int], whole: int) -> tuple[tuple[str, int
             sums[pattern_of(prefix)] += change
             paths[pattern_of(prefix)][prefix] = None
     sign = 1 if whole > 0 else -1
-    enough = [p for p, change in sums.items() if 2 * change * sign >= abs(whole) > 0]
-    found: list[tuple[str, ...]]
+    along = {pattern: change * sign for pattern, change in sums.items() if change * sign > 0}
+    enough = [pattern for pattern, change in along.items() if 2 * change >= abs(whole) > 0]
     if enough:
-        found = [max(enough, key=lambda pattern: (len(pattern), sums[pattern] * sign, pattern))]
+        found = [max(enough, key=lambda pattern: (len(pattern), along[pattern], pattern))]
     else:
-        outer = (pattern for pattern in sums if len(pattern) == 1)
-        found = sorted(outer, key=lambda pattern: (-sums[pattern] * sign, pattern))[:2]
-        if 2 * sign * sum(sums[pattern] for pattern in found) < abs(whole) or whole == 0:
+        outer = [pattern for pattern in along if not pattern[1:]]
+        found = sorted(outer, key=lambda pattern: (-along[pattern], pattern))[:2]
+        if not 2 * sum(along[pattern] for pattern in found) >= abs(whole) > 0:
             return ()
     return tuple((label_of(list(paths[pattern])), sums[pattern]) for pattern in found)
 

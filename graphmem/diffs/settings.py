@@ -59,7 +59,7 @@ def _differing(
 
 def _text(value: Any) -> str | None:
     """An option's value as the command line has it; nothing for one that is off."""
-    if value is None or value is False or value == {}:
+    if value is None or value is False or value in ("", (), [], {}):
         return None
     if value is True:
         return "yes"
