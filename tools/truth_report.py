@@ -35,9 +35,11 @@ from tools.truth.rows import TRUTH, read  # noqa: E402
 
 FAMILIES = (
     "peft",
+    "litgpt",
     "gpumemnet",
     "snapshots",
     "decoders",
+    "torchtune",
     "attention",
     "liger",
     "preflight",

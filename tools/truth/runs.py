@@ -16,6 +16,8 @@ GPUS = {
     "A100 80GB PCIe": "A100-80GB",
     "A800-SXM4-80GB": "A100-80GB",  # the same chip with a slower link
     "A100 40 GB (inferred)": "A100-40GB",
+    "A100-SXM4-40GB": "A100-40GB",
+    "A10G": "A10G",
     "NVIDIA H100 80GB HBM3": "H100-80GB",
     "H100 80GB": "H100-80GB",
     "NVIDIA L40S": "L40S",
