@@ -6,10 +6,29 @@ arithmetic throughout, so that a number of any size is rounded exactly, halves a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 _BYTE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+UNITS = (*_DECIMAL_UNITS[:1], *_BYTE_UNITS[:4], *_DECIMAL_UNITS[1:])
+"""The units that a reader can choose for all sizes."""
+
+_chosen: ContextVar[str | None] = ContextVar("unit", default=None)
+
+
+@contextmanager
+def in_unit(unit: str | None) -> Iterator[None]:
+    """Sizes are written in one of ``UNITS``; of None each in the one that suits it."""
+    token = _chosen.set(unit)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
 _COUNT_UNITS = ("K", "M", "B", "T")
 _ELLIPSIS = "…"
 _LEAST_COMPONENT = 9
@@ -42,6 +61,8 @@ def format_bytes(nbytes: int, *, signed: bool = False) -> str:
     """
     sign = "-" if nbytes < 0 else "+" if signed and nbytes > 0 else ""
     size = abs(nbytes)
+    if (unit := _chosen.get()) is not None:
+        return f"{sign}{_in(size, unit)}"
     if size < 1024:
         return f"{sign}{size} B"
     text = ""
@@ -51,6 +72,15 @@ def format_bytes(nbytes: int, *, signed: bool = False) -> str:
         if hundredths < 1024 * 100:
             break
     return text
+
+
+def _in(size: int, unit: str) -> str:
+    """A size in one unit, whatever it is."""
+    if unit == "B":
+        return f"{size:,} B"
+    units, base = (_BYTE_UNITS, 1024) if unit in _BYTE_UNITS else (_DECIMAL_UNITS[1:], 1000)
+    hundredths = _divide(size * 100, base ** (1 + units.index(unit)))
+    return f"{_point(hundredths, 2)} {unit}"
 
 
 def format_decimal(nbytes: int, decimals: int = 2, *, unit: str | None = None) -> str:

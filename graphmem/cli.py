@@ -8,10 +8,11 @@ import gc
 import inspect
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import graphmem
-from graphmem import commands
+from graphmem import as_text, commands
+from graphmem.commands.console import CONSOLE, Verbosity
 from graphmem.errors import ExitCode, GraphmemError, InvariantError, UsageError, one_line
 from graphmem.options import nearest
 
@@ -78,14 +79,61 @@ def _run(argv: list[str]) -> int:
             f"{name!r} is not a command of graphmem ({known}){nearest(name, commands.COMMANDS)}"
         )
     command = commands.load(name)
-    text = inspect.cleandoc(type(command).__doc__ or "")
-    own = _Parser(prog=f"graphmem {name}", description=text, allow_abbrev=False)
-    command.prepare_parser(own)
+    own = _Parser(prog=f"graphmem {name}", **_described(command))
+    _prepare(own, command)
     try:
         arguments = _parse(own, argv[1:])
     except SystemExit:  # --help
         return ExitCode.OK
-    return command.run(arguments)
+    unit = _unit(arguments.unit)
+    with CONSOLE.told(_verbosity(arguments), f"graphmem {name}"), as_text.in_unit(unit):
+        return command.run(arguments)
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """One parser with all commands, as ``graphmem completion`` needs it."""
+    parser = _top_parser()
+    commands_of = parser.add_subparsers(metavar="COMMAND")
+    for name in commands.COMMANDS:
+        command = commands.load(name)
+        summary = (type(command).__doc__ or "").strip().splitlines()[0]
+        own = commands_of.add_parser(name, help=summary, **_described(command))
+        _prepare(own, command)
+    return parser
+
+
+def _described(command: commands.Command) -> dict[str, Any]:
+    text = inspect.cleandoc(type(command).__doc__ or "")
+    return {"description": text, "allow_abbrev": False}
+
+
+def _prepare(parser: argparse.ArgumentParser, command: commands.Command) -> None:
+    """The arguments of a command, and those of all."""
+    command.prepare_parser(parser)
+    group = parser.add_argument_group("what is shown")
+    group.add_argument(
+        "--unit", metavar="UNIT", help=f"of all sizes for people: {', '.join(as_text.UNITS)}"
+    )
+    told = group.add_mutually_exclusive_group()
+    told.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
+    told.add_argument(
+        "-v", "--verbose", action="store_true", help="how long it takes, and tracebacks of errors"
+    )
+
+
+def _verbosity(arguments: argparse.Namespace) -> Verbosity:
+    if arguments.quiet:
+        return Verbosity.QUIET
+    return Verbosity.VERBOSE if arguments.verbose else Verbosity.NORMAL
+
+
+def _unit(name: str | None) -> str | None:
+    found = {unit.lower(): unit for unit in as_text.UNITS}
+    if name is not None and name.lower() not in found:
+        raise UsageError(
+            f"--unit {name}: not one of {', '.join(as_text.UNITS)}{nearest(name, as_text.UNITS)}"
+        )
+    return None if name is None else found[name.lower()]
 
 
 def _parse(parser: _Parser, argv: list[str]) -> argparse.Namespace:

@@ -19,6 +19,7 @@ COMMANDS = {
     "estimate": "graphmem.commands.estimate:EstimateCommand",
     "snapshot": "graphmem.commands.snapshot:SnapshotCommand",
     "devices": "graphmem.commands.devices:Devices",
+    "completion": "graphmem.commands.completion:Completion",
 }
 """Name of a command -> where its class is."""
 

@@ -18,14 +18,24 @@ if TYPE_CHECKING:
 
 def add_subject(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """SUBJECT and its inputs."""
-    parser.add_argument(
+    subject = parser.add_argument(
         "subject",
         metavar="SUBJECT",
         nargs="?" if optional else None,
         help="package.module:factory, file.py:factory, timm:NAME, torchvision:NAME, "
         "hf:CONFIG.json or hf:DIR, model.onnx or program.pt2",
     )
+    completed_by_files(subject)
     add_inputs(parser)
+
+
+def completed_by_files(argument: argparse.Action) -> None:
+    """Have a shell offer files for an argument (``graphmem completion``, by shtab)."""
+    argument.complete = {  # type: ignore[attr-defined]  # where shtab looks for it
+        "bash": "_shtab_compgen_files",
+        "zsh": "_files",
+        "tcsh": "f",
+    }
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:

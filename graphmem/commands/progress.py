@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from types import TracebackType
+
+from graphmem.commands.console import CONSOLE
 
 _BAR = 24
 
@@ -18,10 +18,13 @@ class Progress:
         self._what = what
         self._done = 0
         self._start = time.monotonic()
-        self._is_shown = sys.stderr.isatty() and total > 1
+        self._is_shown = CONSOLE.is_shown and total > 1
+        self._bar = CONSOLE.bar()
 
     def __enter__(self) -> Progress:
-        self._show()
+        if self._is_shown:
+            self._bar.__enter__()
+            self._show()
         return self
 
     def __exit__(
@@ -31,7 +34,7 @@ class Progress:
         traceback: TracebackType | None,
     ) -> None:
         if self._is_shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._bar.__exit__(kind, error, traceback)
 
     def step(self, last: str = "") -> None:
         """One more is done; ``last`` says which."""
@@ -42,10 +45,8 @@ class Progress:
     def _show(self, last: str = "") -> None:
         if not self._is_shown:
             return
-        seconds = int(time.monotonic() - self._start)
         from graphmem.render.bars import bar
 
+        seconds = int(time.monotonic() - self._start)
         filled = bar(self._done, self._total, _BAR).ljust(_BAR)
-        text = f"{filled} {self._done}/{self._total} {self._what}, {seconds} s  {last}"
-        width = shutil.get_terminal_size().columns - 1
-        print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
+        CONSOLE.draw(f"{filled} {self._done}/{self._total} {self._what}, {seconds} s  {last}")
