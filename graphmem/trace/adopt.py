@@ -8,6 +8,7 @@ storage), wherever the originals live: CPU, CUDA or meta. The originals are neve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -41,12 +42,26 @@ class StandIns:
     def of(self, tensor: Tensor) -> Tensor:
         """The stand-in of a tensor, made at the first call."""
         found = self._tensors.get(id(tensor))
-        if found is None:
-            found = self._make(tensor)
-            self._tensors[id(tensor)] = found
-            self._tensors[id(found)] = found
-            self._keep.append(tensor)
-        return found
+        return self._remember(tensor, self._make(tensor)) if found is None else found
+
+    def of_constant(self, tensor: Tensor) -> Tensor:
+        """The stand-in of a tensor that is no weight: a few floats keep their values too."""
+        if id(tensor) in self._tensors or not self._is_constant(tensor):
+            return self.of(tensor)
+        return self._remember(tensor, self._copy(tensor))
+
+    def _remember(self, tensor: Tensor, made: Tensor) -> Tensor:
+        self._tensors[id(tensor)] = made
+        self._tensors[id(made)] = made
+        self._keep.append(tensor)
+        return made
+
+    def _is_constant(self, tensor: Tensor) -> bool:
+        """Whether a tensor has a few floats of its own, that no weight shares and nothing made."""
+        if tensor.requires_grad or tensor.numel() > known.MOST_CONSTANTS or _is_unusual(tensor):
+            return False
+        key = (tensor.untyped_storage()._cdata, self._dtype_of(tensor))
+        return key not in self._storages and tensor.device.type != "meta" and _has_data(tensor)
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether a tensor has a stand-in, or is one."""
@@ -90,9 +105,9 @@ class StandIns:
             )
         if tensor.layout is not torch.strided:
             return sparse.with_parts(tensor.detach(), self._data)
-        dtype = tensor.dtype if keeps_dtype(tensor) else self._wanted(tensor.dtype)
         if _keeps_values(tensor):
-            return tensor.detach().clone().to(dtype)
+            return self._copy(tensor)
+        dtype = self._dtype_of(tensor)
         original = tensor.untyped_storage()
         key = (original._cdata, dtype)
         storage = self._storages.get(key)
@@ -103,8 +118,20 @@ class StandIns:
         offset = int(tensor.storage_offset())
         return on_storage(storage, tensor.shape, tensor.stride(), dtype, offset)
 
-    def _wanted(self, dtype: torch.dtype) -> torch.dtype:
-        return self._dtype if self._dtype is not None and dtype.is_floating_point else dtype
+    def _copy(self, tensor: Tensor) -> Tensor:
+        """A real copy."""
+        return tensor.detach().clone().to(self._dtype_of(tensor))
+
+    def _dtype_of(self, tensor: Tensor) -> torch.dtype:
+        """The dtype of a tensor's stand-in."""
+        dtype = tensor.dtype
+        if self._dtype is None or not dtype.is_floating_point or keeps_dtype(tensor):
+            return dtype
+        return self._dtype
+
+
+def _is_unusual(tensor: Tensor) -> bool:
+    return is_traceable_wrapper_subclass(tensor) or tensor.layout is not torch.strided
 
 
 def _keeps_values(tensor: Tensor) -> bool:
@@ -179,26 +206,16 @@ class Adoption:
         for name, value in list(vars(module).items()):
             is_full = type(value) in (list, tuple, dict) and bool(value)
             if name not in own and (is_full or isinstance(value, Tensor)):
-                vars(module)[name] = self._exchanged(value)
-
-    def _exchanged(self, value: Any, depth: int = 3) -> Any:
-        if isinstance(value, Tensor):
-            return self.stand_ins.of(value)
-        if depth == 0:
-            return value
-        if type(value) in (list, tuple):
-            return type(value)(self._exchanged(item, depth - 1) for item in value)
-        if type(value) is dict:
-            return {key: self._exchanged(item, depth - 1) for key, item in value.items()}
-        return value
+                vars(module)[name] = _exchanged(value, self.stand_ins.of_constant)
 
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Exchange the parameters and states that an optimizer holds."""
         self._others.append((optimizer, attributes_of(vars(optimizer))))
         for group in optimizer.param_groups:
             group["params"][:] = [self.stand_ins.of(p) for p in group["params"]]  # LBFGS has it too
+        of = self.stand_ins.of
         states = {
-            self.stand_ins.of(p) if isinstance(p, Tensor) else p: self._exchanged(state)
+            of(p) if isinstance(p, Tensor) else p: _exchanged(state, of)
             for p, state in optimizer.state.items()
         }
         optimizer.state.clear()
@@ -223,3 +240,16 @@ class Adoption:
         for other, saved in self._others:
             put_back(vars(other), saved)
         self.stand_ins.forget()
+
+
+def _exchanged(value: Any, stand_in: Callable[[Tensor], Tensor], depth: int = 3) -> Any:
+    """A value with stand-ins in the place of the tensors in it."""
+    if isinstance(value, Tensor):
+        return stand_in(value)
+    if depth == 0:
+        return value
+    if type(value) in (list, tuple):
+        return type(value)(_exchanged(item, stand_in, depth - 1) for item in value)
+    if type(value) is dict:
+        return {key: _exchanged(item, stand_in, depth - 1) for key, item in value.items()}
+    return value

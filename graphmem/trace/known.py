@@ -22,6 +22,11 @@ from graphmem.trace.hollow import is_hollow
 # depends on it.
 MOST_ELEMENTS = 1 << 22
 
+MOST_CONSTANTS = 1 << 12
+"""How many floats that a module holds beside its weights are taken for numbers that the model
+computes with, such as strides or bounds: their values are kept. Trades as the above does.
+"""
+
 
 def is_small(tensor: Tensor) -> bool:
     """Whether a tensor has few enough elements for its values to be worth keeping."""

@@ -138,6 +138,34 @@ def test_shape_arithmetic_on_known_integers_is_computed() -> None:
     assert layer.output_bytes == 2 * 7 * 16 * 4  # two of them are longer than 3, at most 7
 
 
+class Strided(nn.Module):
+    """Holds numbers beside its weights, as detectors do for their strides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.strides = torch.tensor([8.0, 16.0])
+        self.of_weight = self.layer.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = int(self.strides[1] / 4)
+        scale = x.new_full((rows, 64), self.strides[0])  # type: ignore[arg-type]
+        return self.layer(x)[:rows] * scale + self.of_weight
+
+
+def test_numbers_that_a_module_holds_have_their_values() -> None:
+    model = Strided()
+    strides = model.strides
+    report = graphmem.analyze(model, "32x64", mode="inference", target="cpu", timeline=True)
+    assert report.unknown == ()
+    assert report.timeline is not None
+    points = [(point.op, point.allocated_bytes) for point in report.timeline]
+    filled = next(i for i, (op, _) in enumerate(points) if op == "aten.new_full")
+    assert points[filled][1] - points[filled - 1][1] == 4 * 64 * 4  # 16.0 / 4 = 4 rows, 4 B
+    assert model.strides is strides
+    assert strides.tolist() == [8.0, 16.0]
+
+
 def test_a_logged_loss_is_no_branch() -> None:
     model = nn.Linear(8, 8)
     log = []
