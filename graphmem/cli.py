@@ -5,27 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import inspect
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import graphmem
 from graphmem import as_text, commands
 from graphmem.commands.console import CONSOLE, Verbosity
+from graphmem.commands.parser import Parser, described, prepare, top_parser
 from graphmem.errors import ExitCode, GraphmemError, InvariantError, UsageError, one_line
 from graphmem.options import nearest
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with the nearest match."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-    def options(self) -> list[str]:
-        """Every option that it takes, such as ``--batch``."""
-        return [name for action in self._actions for name in action.option_strings]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,12 +54,12 @@ def _fail(message: str) -> int:
 
 def _run(argv: list[str]) -> int:
     if not argv:
-        _top_parser().print_help()
+        top_parser().print_help()
         return ExitCode.OK
     name = argv[0]
     if name.startswith("-"):
         with contextlib.suppress(SystemExit):
-            _parse(_top_parser(), argv)
+            _parse(top_parser(), argv)
         return ExitCode.OK
     if name not in commands.COMMANDS:
         known = ", ".join(commands.COMMANDS)
@@ -79,8 +67,8 @@ def _run(argv: list[str]) -> int:
             f"{name!r} is not a command of graphmem ({known}){nearest(name, commands.COMMANDS)}"
         )
     command = commands.load(name)
-    own = _Parser(prog=f"graphmem {name}", **_described(command))
-    _prepare(own, command)
+    own = Parser(prog=f"graphmem {name}", **described(command))
+    prepare(own, command)
     try:
         arguments = _parse(own, argv[1:])
     except SystemExit:  # --help
@@ -88,37 +76,6 @@ def _run(argv: list[str]) -> int:
     unit = _unit(arguments.unit)
     with CONSOLE.told(_verbosity(arguments), f"graphmem {name}"), as_text.in_unit(unit):
         return command.run(arguments)
-
-
-def whole_parser() -> argparse.ArgumentParser:
-    """One parser with all commands, as ``graphmem completion`` needs it."""
-    parser = _top_parser()
-    commands_of = parser.add_subparsers(metavar="COMMAND")
-    for name in commands.COMMANDS:
-        command = commands.load(name)
-        summary = (type(command).__doc__ or "").strip().splitlines()[0]
-        own = commands_of.add_parser(name, help=summary, **_described(command))
-        _prepare(own, command)
-    return parser
-
-
-def _described(command: commands.Command) -> dict[str, Any]:
-    text = inspect.cleandoc(type(command).__doc__ or "")
-    return {"description": text, "allow_abbrev": False}
-
-
-def _prepare(parser: argparse.ArgumentParser, command: commands.Command) -> None:
-    """The arguments of a command, and those of all."""
-    command.prepare_parser(parser)
-    group = parser.add_argument_group("what is shown")
-    group.add_argument(
-        "--unit", metavar="UNIT", help=f"of all sizes for people: {', '.join(as_text.UNITS)}"
-    )
-    told = group.add_mutually_exclusive_group()
-    told.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
-    told.add_argument(
-        "-v", "--verbose", action="store_true", help="how long it takes, and tracebacks of errors"
-    )
 
 
 def _verbosity(arguments: argparse.Namespace) -> Verbosity:
@@ -136,7 +93,7 @@ def _unit(name: str | None) -> str | None:
     return None if name is None else found[name.lower()]
 
 
-def _parse(parser: _Parser, argv: list[str]) -> argparse.Namespace:
+def _parse(parser: Parser, argv: list[str]) -> argparse.Namespace:
     unknown = [a for a in argv if a.startswith("--") and a.split("=")[0] not in parser.options()]
     if unknown:
         option = unknown[0].split("=")[0]
@@ -147,26 +104,6 @@ def _parse(parser: _Parser, argv: list[str]) -> argparse.Namespace:
         return parser.parse_args(argv)
     except UsageError as error:
         raise UsageError(f"{error} (see {parser.prog} --help)") from None
-
-
-def _top_parser() -> _Parser:
-    parser = _Parser(
-        prog="graphmem",
-        description=graphmem.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        usage="graphmem COMMAND [arguments]",
-        epilog="\n".join(["commands:", *_summaries(), "", "graphmem COMMAND --help says more."]),
-    )
-    version = f"graphmem {graphmem.__version__}"
-    parser.add_argument("--version", action="version", version=version)
-    return parser
-
-
-def _summaries() -> list[str]:
-    """The first line of each command's docstring."""
-    texts = {name: type(commands.load(name)).__doc__ or "" for name in commands.COMMANDS}
-    return [f"  {name:<10} {text.strip().splitlines()[0]}" for name, text in texts.items()]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Completion:
 
     def run(self, arguments: argparse.Namespace) -> ExitCode:
         """Print the script."""
-        from graphmem.cli import whole_parser
+        from graphmem.commands.parser import whole_parser
 
         shell = arguments.shell
         if shell not in _SHELLS:
