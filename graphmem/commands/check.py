@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import graphmem
 from graphmem import collector
 from graphmem.commands.arguments import add_run, add_subject
 from graphmem.commands.options_table import parsed
+from graphmem.commands.parser import Parser
 from graphmem.commands.output import add_output, kind_of, write
 from graphmem.commands.progress import Progress
 from graphmem.commands.serving import add_serving, target_of
@@ -99,15 +100,8 @@ def _add_analysis(parser: argparse.ArgumentParser, *, optional: bool = False) ->
     add_serving(parser)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Options in a file: a mistake is an error of graphmem's."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def _analysis_parser() -> argparse.ArgumentParser:
-    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser = Parser(add_help=False, allow_abbrev=False)
     _add_analysis(parser)
     return parser
 

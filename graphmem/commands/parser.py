@@ -15,6 +15,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, with the nearest match."""
 
     def error(self, message: str) -> NoReturn:
+        """Raise what is wrong with the arguments."""
         raise UsageError(message)
 
     def options(self) -> list[str]:
@@ -35,6 +36,7 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def described(command: commands.Command) -> dict[str, Any]:
+    """What a command's parser is made with."""
     text = inspect.cleandoc(type(command).__doc__ or "")
     return {"description": text, "allow_abbrev": False}
 
@@ -54,6 +56,7 @@ def prepare(parser: argparse.ArgumentParser, command: commands.Command) -> None:
 
 
 def top_parser() -> Parser:
+    """The parser of what stands before a command."""
     parser = Parser(
         prog="graphmem",
         description=graphmem.__doc__,
