@@ -16,8 +16,8 @@ import graphmem
 from graphmem import collector
 from graphmem.commands.arguments import add_run, add_subject
 from graphmem.commands.options_table import parsed
-from graphmem.commands.parser import Parser
 from graphmem.commands.output import add_output, kind_of, write
+from graphmem.commands.parser import Parser
 from graphmem.commands.progress import Progress
 from graphmem.commands.serving import add_serving, target_of
 from graphmem.errors import ExitCode, GraphmemError, InvariantError, UsageError, one_line
