@@ -3,7 +3,7 @@
 ``item`` and ``float`` of an unknown floating-point number give a nan that can be logged and
 computed with; ``tolist`` and ``numpy`` of such tensors give nans, and zeros. Where one decides
 something, and for truth values, ``Assumptions`` answers. Integers may be sizes: they are
-asked for.
+asked for. What is printed decides nothing: dots stand for it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, _tensor_str
 
 from graphmem.schedule import Unknown
 from graphmem.trace.assumptions import Assumptions, value_needed
+from graphmem.trace.hollow import is_hollow
 from graphmem.trace.place import Place, asked_by_optimizer
 from graphmem.trace.recorder import Recorder
 from graphmem.trace.replaced import replaced
+
+_DOTS = "..."
+"""As torch prints a tensor without data."""
 
 
 class UnknownFloat(float):
@@ -98,6 +102,14 @@ class _Asked:
         is_one = tensor.numel() == 1 and tensor.dtype.is_floating_point
         return is_one and asked_by_optimizer() is None and self.is_unknown(tensor)
 
+    def holds(self, what: str) -> bool:
+        """Whether a check of unknown values is taken to hold, which is noted."""
+        place = self.place
+        if self._assumptions.refuses or self._assumptions.given(place) is not None:
+            return False
+        self._recorder.ledger.note(Unknown(what, place.source or "", "it holds"))
+        return True
+
     def refuse_unless_float(self, tensor: Tensor, what: str) -> None:
         """Ask for values that may be sizes."""
         if self._assumptions.refuses or not tensor.dtype.is_floating_point:
@@ -117,11 +129,13 @@ def asked_for(recorder: Recorder) -> Iterator[None]:
 def _methods(asked: _Asked) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """What is replaced: owner, name and function."""
     methods = {"item": _item, "__float__": _float, "__bool__": _bool}
-    methods |= {"tolist": _tolist, "numpy": _numpy}
+    methods |= {"tolist": _tolist, "numpy": _numpy, "__format__": _format}
     for name, make in methods.items():
         yield Tensor, name, make(asked, getattr(Tensor, name))
     for name, finite in (("isnan", False), ("isinf", False), ("isfinite", True)):
         yield math, name, _is_finite(getattr(math, name), finite)
+    yield torch, "_check_tensor_all_with", _check(asked, torch._check_tensor_all_with)
+    yield _tensor_str, "_tensor_str", _printed(_tensor_str._tensor_str)
 
 
 def _item(asked: _Asked, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,6 +191,41 @@ def _numpy(asked: _Asked, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(torch.zeros(tensor.shape, dtype=tensor.dtype))
 
     return numpy
+
+
+def _format(asked: _Asked, original: Callable[..., Any]) -> Callable[..., Any]:
+    def format_(tensor: Tensor, spec: str) -> Any:
+        if tensor.dim() or tensor.dtype.is_floating_point or not asked.is_unknown(tensor):
+            return original(tensor, spec)
+        return _DOTS
+
+    return format_
+
+
+def _printed(original: Callable[..., str]) -> Callable[..., str]:
+    """What stands between the brackets of a printed tensor.
+
+    torch switches dispatch modes off to print (torch/_tensor_str.py, ``_str``), so its kernels
+    would read memory that a hollow tensor has not.
+    """
+
+    def printed(tensor: Tensor, indent: int) -> str:
+        return _DOTS if is_hollow(tensor) else original(tensor, indent)
+
+    return printed
+
+
+def _check(asked: _Asked, original: Callable[..., None]) -> Callable[..., None]:
+    """``torch._check_tensor_all``: a run in which it failed would have no peak to tell."""
+
+    def check(error_type: type[BaseException], cond: Any, message: Any = None) -> None:
+        is_asked = isinstance(cond, Tensor) and cond.dtype is torch.bool
+        if not (is_asked and asked.is_unknown(cond) and asked.holds("a check of values")):
+            return original(error_type, cond, message)
+        cond._is_all_true()  # it allocates
+        return None
+
+    return check
 
 
 def _is_finite(original: Callable[..., Any], answer: bool) -> Callable[..., Any]:
