@@ -31,6 +31,7 @@ from graphmem.trace.hollow import twin
 
 META = torch.device("meta")
 _GROUPED_MM = torch.ops.aten._grouped_mm.default
+_ROW_BYTES = 16
 
 
 class NeedsValueError(Exception):
@@ -160,13 +161,26 @@ def _called_on_meta(
 def _grouped_mm(a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """As torch's own, which refuses every dtype but bf16 (and fp16 on some GPUs).
 
-    The kernels take fp32 too (torch 2.13, aten/src/ATen/native/GroupedMMUtils.h checks in
-    the kernel). Inputs: a [M, K], b [G, K, N] and others, as torch's documentation says.
+    The kernels take fp32 too. Rows of a and b have to be multiples of 16 bytes, in whichever of
+    the last two dimensions they lie; rows of the result are padded to that.
+
+    Inputs: a [M, K], b [G, K, N] and others, as torch's documentation says.
+    Source: torch 2.13, aten/src/ATen/native/GroupedMMUtils.h.
     """
     offs = args[0] if args else kwargs.get("offs")
-    halves = [twin(t).to(torch.bfloat16) for t in (a, b)]
-    result: Tensor = _GROUPED_MM(*halves, None if offs is None else twin(offs))
-    return result.to(a.dtype)
+    halves = [_as_half(t) for t in (a, b)]
+    size = _GROUPED_MM(*halves, None if offs is None else twin(offs)).size()
+    each = _ROW_BYTES // a.dtype.itemsize
+    step = -(-size[-1] // each) * each
+    strides = (size[-2] * step, step, 1)[-len(size) :]
+    return torch.empty_strided(size, strides, dtype=a.dtype, device=META)
+
+
+def _as_half(tensor: Tensor) -> Tensor:
+    """A bf16 tensor with as many bytes from row to row."""
+    scale = tensor.dtype.itemsize // torch.bfloat16.itemsize
+    strides = [step if step == 1 else step * scale for step in tensor.stride()]
+    return torch.empty_strided(tensor.size(), strides, dtype=torch.bfloat16, device=META)
 
 
 def _asks_for_values(error: RuntimeError) -> bool:

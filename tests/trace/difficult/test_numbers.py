@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import graphmem
@@ -74,6 +75,35 @@ def test_a_grouped_product_of_any_dtype(precision: str) -> None:
     made = [h for h in report.holders if h.op == "aten._grouped_mm"]
     assert [h.bytes for h in made] in ([128 * 2 * 64 * size], [])
     assert report.breakdown["parameters"] == (4 * 64 * 64 + 4 * 64) * size
+
+
+@pytest.mark.parametrize(
+    ("precision", "width", "nbytes"),
+    [
+        # Rows of 12 bytes are padded to 16, but for the last: 7 * 16 + 12
+        ("fp32", 84, 7 * 16 + 12),
+        ("bf16", 88, 7 * 16 + 6),
+    ],
+)
+def test_rows_of_a_grouped_product_are_padded_to_16_bytes(
+    precision: str, width: int, nbytes: int
+) -> None:
+    class Narrow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(2, 3, width))
+
+        def forward(self, x: Tensor) -> Tensor:
+            ends = torch.tensor([4, 8], dtype=torch.int32)
+            return F.grouped_mm(x, self.weight.mT, offs=ends)
+
+    x = torch.randn(8, width)
+    report = graphmem.analyze(Narrow(), x, mode="inference", precision=precision, target="cpu")
+
+    made = [h.bytes for h in report.holders if h.op == "aten._grouped_mm"]
+    assert set(made) == {nbytes}
+    real = F.grouped_mm(x, torch.randn(2, 3, width).mT, offs=torch.tensor([4, 8]).int())
+    assert precision != "fp32" or real.untyped_storage().nbytes() == nbytes
 
 
 def test_a_loop_that_data_ends_runs_as_often_as_is_said() -> None:
