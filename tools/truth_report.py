@@ -8,6 +8,7 @@ README's table between ``<!-- truth -->`` and ``<!-- /truth -->`` is the summary
     python tools/truth_report.py --only liger xmem     two families
     python tools/truth_report.py --format markdown -o truth.md
     python tools/truth_report.py --readme              also fills the README's table
+    python tools/truth_report.py --page                also writes docs/truth.md, of techniques
     python tools/truth_report.py --read truth.json     what --format json wrote, predicted before
 
 Needs the extras hf, timm and vision, and peft.
@@ -29,7 +30,7 @@ from typing import Any, cast
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # tools and models are no installed packages
 
-from tools.truth import printing  # noqa: E402
+from tools.truth import printing, techniques  # noqa: E402
 from tools.truth.outcome import Family, Outcome  # noqa: E402
 from tools.truth.rows import TRUTH, read  # noqa: E402
 
@@ -49,6 +50,7 @@ FAMILIES = (
 """The modules of ``tools/truth``, the longest first."""
 
 README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "truth.md"
 TABLE = re.compile(r"(<!-- truth -->\n).*?(<!-- /truth -->)", re.DOTALL)
 
 
@@ -135,6 +137,7 @@ def _arguments(argv: Sequence[str] | None) -> Any:
     parser.add_argument("--jobs", type=int, default=2, help="families at one time")
     parser.add_argument("--read", type=Path, nargs="+", metavar="FILE.json", help="earlier results")
     parser.add_argument("--readme", action="store_true", help="fill the README's table")
+    parser.add_argument("--page", action="store_true", help="write docs/truth.md")
     parser.add_argument("--here", action="store_true", help="in this process, with --only")
     return parser.parse_args(argv)
 
@@ -162,6 +165,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(text)
     if arguments.readme:
         fill_readme(found)
+    if arguments.page:
+        PAGE.write_text(techniques.page(found), "utf-8")
     return int(not arguments.read and set(found) != set(arguments.only or FAMILIES))
 
 

@@ -92,7 +92,9 @@ RUNS = {
     ),
 }
 
-COMPILED = "layers under torch.compile: how far inductor fuses them is not known, only a range"
+COMPILED = (
+    "layers under torch.compile, of which graphmem gives a range: how far inductor fuses is its own"
+)
 
 
 def takes(row: Row) -> bool:
@@ -105,9 +107,10 @@ def outcomes(rows: Sequence[Row]) -> Iterator[Outcome]:
     for row in rows:
         recipe = RUNS.get(row.model)
         if recipe is None:
-            yield outcome.of("torchtune", row, skipped=COMPILED)
+            yield outcome.of("torchtune", row, group="compiled layers", skipped=COMPILED)
         else:
-            yield outcome.of("torchtune", row, predicted=_peak(recipe, int(row.batch)))
+            predicted, group = _peak(recipe, int(row.batch)), recipe.technique
+            yield outcome.of("torchtune", row, group=group, predicted=predicted)
 
 
 def _peak(recipe: Recipe, batch: int) -> int:
