@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from graphmem.diffs.groups import grouped
+from graphmem.diffs.groups import grouped, only_one_side
 from graphmem.diffs.holders import came_and_went
 from graphmem.diffs.items import (
     Change,
@@ -13,6 +13,7 @@ from graphmem.diffs.items import (
     Moment,
     PeakMoment,
     Side,
+    Status,
     StepChange,
     Unknowns,
 )
@@ -51,6 +52,8 @@ def compare(base: Report, head: Report, names: tuple[str, str] | None = None) ->
         steps=tuple(_steps(base.steps, head.steps)),
         breakdown=breakdown,
         groups=grouped(layers),
+        new=only_one_side(layers, Status.NEW),
+        gone=only_one_side(layers, Status.GONE),
         renames=renames(layers),
         layers=layers,
         came=came,

@@ -39,6 +39,22 @@ def overview(layers: Sequence[LayerChange], most: int) -> tuple[Group, ...]:
     return grouped(layers, 1)
 
 
+def only_one_side(layers: Iterable[LayerChange], status: Status) -> tuple[Group, ...]:
+    """What is new, or gone, each subtree as one place; the most bytes at the peak first."""
+    own = {layer.module: layer for layer in layers if layer.status is status}
+    found: dict[str, list[LayerChange]] = defaultdict(list)
+    for path, layer in own.items():
+        root = path
+        while "." in root and root.rpartition(".")[0] in own:
+            root = root.rpartition(".")[0]
+        found[root].append(layer)
+    merged: dict[object, list[Group]] = defaultdict(list)
+    for root, members in found.items():
+        place = _place(root, members)
+        merged[pattern_of(root), place.types].append(place)
+    return tuple(sorted(map(_merged, merged.values()), key=_importance))
+
+
 def label_of(paths: Sequence[str]) -> str:
     """One name for paths that differ in numbers alone: ``h.0-11.mlp``."""
     columns = zip(*(path.split(".") for path in paths), strict=True)
@@ -89,14 +105,19 @@ def _places(layers: Iterable[LayerChange], depth: int | None) -> Iterator[Group]
         found[".".join(layer.module.split(".")[:depth])].append(layer)
     for path, members in found.items():
         if any(layer.is_changed for layer in members):
-            own = next((layer.types for layer in members if layer.module == path), (None, None))
-            yield Group(
-                label=path,
-                modules=len(members),
-                types=own,
-                status=_common([layer.status for layer in members]),
-                columns={n: sum_of(layer.columns[n] for layer in members) for n in COLUMNS},
-            )
+            yield _place(path, members)
+
+
+def _place(path: str, members: Sequence[LayerChange]) -> Group:
+    """A place with what is below it."""
+    columns = [layer.columns for layer in members]
+    return Group(
+        label=path,
+        modules=len(members),
+        types=next((layer.types for layer in members if layer.module == path), (None, None)),
+        status=_common([layer.status for layer in members]),
+        columns={name: sum_of(own[name] for own in columns) for name in COLUMNS},
+    )
 
 
 def _common(statuses: Sequence[Status]) -> Status:

@@ -12,7 +12,8 @@ modules that match, the children match by these rules, the first that holds:
 
 Children that are all numbers (of a Sequential, a ModuleList) are matched as lines of text are
 by ``diff``, in order: equal subtrees first, then, between those, subtrees with the same names
-and classes, then, where as many are left on both sides, one by one. So a layer that is put in
+and classes, then those of the same class, then, where as many are left on both sides, one by
+one. So a layer that is put in
 between is new, and those behind it are renamed, not replaced.
 
 What then has no partner is moved, if it has parameters and anywhere in the other tree a subtree
@@ -27,6 +28,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import Any
 
 from graphmem.diffs.tree import Forest, Node
 from graphmem.report import Layer
@@ -144,12 +146,15 @@ def _equal(base: Sequence[Node], head: Sequence[Node], key: Callable[[Node], obj
 def _only_ones(base: Sequence[Node], head: Sequence[Node]) -> list[Pair]:
     """Those that are alone of their class on each side."""
     first, second = _alone(base), _alone(head)
-    return [(node, second[name]) for name, node in first.items() if name and name in second]
+    return [(node, second[kind]) for kind, node in first.items() if kind in second]
 
 
-def _alone(nodes: Sequence[Node]) -> dict[str, Node]:
-    types = [node.type for node in nodes]
-    return {node.type: node for node in nodes if types.count(node.type) == 1}
+def _alone(nodes: Sequence[Node]) -> dict[tuple[str, bool], Node]:
+    """By class, and whether there is anything below: a container may have no row of its own."""
+    found: dict[tuple[str, bool], list[Node]] = defaultdict(list)
+    for node in nodes:
+        found[node.type, bool(node.children)].append(node)
+    return {kind: own[0] for kind, own in found.items() if len(own) == 1}
 
 
 # -- children with numbers
@@ -157,17 +162,24 @@ def _alone(nodes: Sequence[Node]) -> dict[str, Node]:
 
 def _in_order(base: Sequence[Node], head: Sequence[Node]) -> Iterator[Pair]:
     pairs: list[Pair] = []
-    for gap in _aligned(base, head, lambda node: node.alike, pairs):
-        for left, right in _aligned(*gap, lambda node: node.shaped, pairs):
-            if len(left) == len(right):
-                pairs += zip(left, right, strict=True)
+    gaps = [(base, head)]
+    keys: tuple[Callable[[Node], object], ...] = (
+        lambda node: node.alike,
+        lambda node: node.shaped,
+        lambda node: node.type,
+    )
+    for key in keys:
+        gaps = [inner for gap in gaps for inner in _aligned(*gap, key, pairs)]
+    for left, right in gaps:
+        if len(left) == len(right):
+            pairs += zip(left, right, strict=True)
     yield from pairs
 
 
 def _aligned(
     base: Sequence[Node],
     head: Sequence[Node],
-    key: Callable[[Node], int],
+    key: Callable[[Node], object],
     pairs: list[Pair],
 ) -> list[tuple[Sequence[Node], Sequence[Node]]]:
     """Add the pairs with the same key to ``pairs``; what is left between them.
@@ -175,7 +187,7 @@ def _aligned(
     Beginnings and ends that are the same are set aside first: a long list that changed in one
     place takes no longer than it has items.
     """
-    sides = [*map(key, base)], [*map(key, head)]
+    sides: tuple[list[Any], list[Any]] = ([*map(key, base)], [*map(key, head)])
     start = _common(*sides)
     end = _common(*(side[start:][::-1] for side in sides))
     stops = [len(side) - end for side in sides]
@@ -193,7 +205,7 @@ def _aligned(
     return gaps
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def _common(one: Sequence[object], other: Sequence[object]) -> int:
     """How many items both begin with."""
     unequal = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(unequal, min(len(one), len(other)))

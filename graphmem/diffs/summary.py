@@ -9,6 +9,9 @@ from graphmem.diffs.groups import concentrated
 from graphmem.diffs.items import Change, Difference, FitChange, LayerChange, Status
 from graphmem.diffs.tree import TOP
 
+_MOST_TIMES = 99
+"""A growth by more than so many times is not told exactly: what was before is next to nothing."""
+
 
 def summary(
     totals: Mapping[str, Change],
@@ -33,6 +36,8 @@ def percent(change: Change) -> str:
     if not change.before or not change.change:
         return ""
     sign = "+" if change.change > 0 else "-"
+    if abs(change.change) > _MOST_TIMES * change.before:
+        return f">{_MOST_TIMES * 100}%"
     return f"{sign}{format_share(abs(change.change), change.before)}"
 
 

@@ -30,8 +30,8 @@ class Diff:
 
     ``totals`` are the numbers of the peak, and what of it is idle; a range of device bytes has
     two. ``layers`` has every module of both, ``groups`` those that changed in few lines, the
-    largest change first. ``came`` and ``went`` are tensors among the largest of one side that
-    the other does not hold.
+    largest change first; ``new`` and ``gone`` are whole subtrees. ``came`` and ``went`` are
+    tensors among the largest of one side that the other does not hold.
     """
 
     summary: str
@@ -44,6 +44,8 @@ class Diff:
     steps: tuple[StepChange, ...]
     breakdown: Mapping[str, Change]
     groups: tuple[Group, ...]
+    new: tuple[Group, ...]
+    gone: tuple[Group, ...]
     renames: tuple[Rename, ...]
     layers: tuple[LayerChange, ...]
     came: tuple[HolderGroup, ...]
@@ -69,6 +71,8 @@ class Diff:
             "steps": [_step(step) for step in self.steps],
             "breakdown": _changes(self.breakdown),
             "groups": [group.to_dict() for group in self.groups],
+            "new": [group.to_dict() for group in self.new],
+            "gone": [group.to_dict() for group in self.gone],
             "renames": [asdict(rename) for rename in self.renames],
             "layers": [layer.to_dict() for layer in self.layers],
             "holders": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from graphmem.as_text import format_bytes, shorten_dotted
+from graphmem.as_text import format_bytes, shorten, shorten_dotted
 from graphmem.diffs import Diff, Group, HolderGroup, Status
 from graphmem.render.bars import bar
 from graphmem.render.columns import BYTES_WIDTH, GAP, size_cell
@@ -28,6 +28,8 @@ _LABEL = 10
 _MOST_BAR = 40
 _MOST_LAYERS = 15
 _MOST_HOLDERS = 5
+_LEAST_WIDTH = 60
+_MOST_WHAT = 30
 _WIDE = 110
 """From this width on the table of layers says what became of a module, and of its weights."""
 
@@ -40,9 +42,9 @@ def as_text(diff: Diff, *, width: int | None = None) -> str:
 
     Args:
         diff: a finished diff.
-        width: characters of a line, 40 or more; if None those of the terminal, at most 160.
+        width: characters of a line, 60 or more; if None those of the terminal, at most 160.
     """
-    width = screen_width(width)
+    width = max(screen_width(width), _LEAST_WIDTH)
     sections = (
         wrap(diff.summary, width),
         _facts(diff, width),
@@ -75,18 +77,19 @@ def _memory(diff: Diff, width: int) -> list[str]:
     folded = [Row("unchanged", same.change)] if same.name else []
     shown = [*totals, *changed, *folded, allocated]
     names = max(len(row.name) for row in shown)
-    taken = names + 3 * BYTES_WIDTH + len("+1000.0%") + 5 * GAP
-    room = min(_MOST_BAR, width - taken)
+    shares = max(len(row.cells[-1]) for row in shown)
+    room = min(_MOST_BAR, width - names - 3 * BYTES_WIDTH - shares - 5 * GAP)
     most = max((abs(row.change.change) for row in changed), default=0)
+    # A narrow table has no bars, a narrower one no shares.
+    count = 6 if room > 0 else 5 if room + GAP >= 0 else 4
 
-    def cells(row: Row, with_bar: bool = False) -> tuple[str, ...]:
-        drawn = bar(abs(row.change.change), most, room) if with_bar and room > 0 else ""
-        return (row.name, *row.cells, drawn)
+    def cells(row: Row) -> tuple[str, ...]:
+        drawn = bar(abs(row.change.change), most, room) if row in changed and room > 0 else ""
+        return (row.name, *row.cells, drawn)[:count]
 
-    align = ("left", *_RIGHT, "right", "left")
-    header = ("at the peak", *_HEADERS, "")
-    rows = [*(cells(row, True) for row in changed), *map(cells, folded)]
-    lines = grid(header, rows, cells(allocated), align)
+    align = ("left", *_RIGHT, "right", "left")[:count]
+    header = ("at the peak", *_HEADERS, "")[:count]
+    lines = grid(header, [cells(row) for row in (*changed, *folded)], cells(allocated), align)
     lines += _below(lines, [cells(row) for row in totals], align)
     return [*lines, *wrap(same.name, width)]
 
@@ -135,7 +138,7 @@ def _layer(group: Group, wide: bool) -> tuple[str, ...]:
         format_bytes(change.change, signed=True) if change.change else size_cell(0)
         for change in (group.columns["parameter_bytes"], group.columns["saved_bytes"])
     )
-    return (group.label, what(group), weights, saved, *sizes(group.live))
+    return (group.label, shorten(what(group), _MOST_WHAT), weights, saved, *sizes(group.live))
 
 
 def _holders(title: str, groups: tuple[HolderGroup, ...], width: int) -> list[str]:

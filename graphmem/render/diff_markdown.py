@@ -39,22 +39,26 @@ def as_markdown(diff: Diff) -> str:
 
     Where it would be longer than ``MOST_BYTES``, its lists are cut, and say so.
     """
+    for most in (6, 3, 1):
+        top = _top(diff, most)
+        if 2 * len(top.encode()) <= MOST_BYTES:
+            break
     for most in (_ALL_LAYERS, 100, 50, 25, 12, 6, 3, 1):
-        text = _text(diff, most)
+        text = f"{top}\n\n{_details(diff, most)}\n"
         if len(text.encode()) <= MOST_BYTES:
             break
     return text
 
 
-def _text(diff: Diff, most: int) -> str:
+def _top(diff: Diff, most: int) -> str:
+    """What is not folded; of each kind of difference only ``most``."""
     sections = (
         f"**{plain(diff.summary)}**",
-        _facts((*differing(diff, _name, min(6, most)), *facts(diff, _name))),
+        _facts((*differing(diff, _name, most), *facts(diff, _name))),
         _memory(diff),
-        _layers(diff, min(_OPEN_LAYERS, most)),
-        _details(diff, most),
+        _layers(diff, _OPEN_LAYERS),
     )
-    return "\n\n".join(section for section in sections if section) + "\n"
+    return "\n\n".join(section for section in sections if section)
 
 
 def _name(text: str) -> str:

@@ -29,6 +29,7 @@ from graphmem.render.facts import Fact, Mark, category_name, origin, unknown_ite
 
 ARROW = "→"
 _MOST_NAMES = 6
+_MOST_PLACES = 4
 _MOST_TEXT = 200
 """Characters of somebody else's text, such as an option's value."""
 
@@ -133,14 +134,15 @@ def layer_rows(diff: Diff, most: int) -> LayerRows:
 
 
 def _is_another(group: Group) -> bool:
-    return group.status in (Status.NEW, Status.GONE) or group.types[0] != group.types[1]
+    before, after = group.types
+    return before is not None and after is not None and before != after
 
 
 def what(group: Group) -> str:
     """What happened to a group's modules, and their class: ``new Linear``, ``ReLU → GELU``."""
     before, after = group.types
     if group.status in (Status.NEW, Status.GONE):
-        return f"{group.status} {after or before or 'module'}"
+        return f"{group.status} {after or before or f'{group.modules} modules'}"
     if before == after:
         return after or f"{group.modules} modules"
     return f"{before or NOTHING} {ARROW} {after or NOTHING}"
@@ -183,12 +185,11 @@ def facts(diff: Diff, mark: Mark = str) -> Iterator[Fact]:
     for fit in diff.fits:
         yield "Fits", _fit(fit, mark)
     yield "Peak", _moment(diff, mark)
-    for status in (Status.NEW, Status.GONE):
-        texts = [_own(group, mark) for group in diff.groups if group.status is status]
-        if texts:
-            yield str(status).capitalize(), _listed(texts, 4)
+    for label, groups in (("New", diff.new), ("Gone", diff.gone)):
+        if groups:
+            yield label, _listed([_own(group, mark) for group in groups], _MOST_PLACES)
     if diff.renames:
-        yield "Renamed", _listed([_rename(rename, mark) for rename in diff.renames], 4)
+        yield "Renamed", _listed([_rename(rename, mark) for rename in diff.renames], _MOST_PLACES)
 
 
 def step_peaks(diff: Diff) -> Iterator[Fact]:
@@ -265,10 +266,11 @@ def _at(moment: Moment, mark: Mark) -> str:
 
 
 def _own(group: Group, mark: Mark) -> str:
-    """``head.fc (Linear, 4.00 MiB at the peak)`` of what only one side has."""
+    """``head (Sequential, 3 modules, 4.00 MiB)`` of what only one side has."""
     before, after = group.types
     size = group.live.before if group.live.after is None else group.live.after
-    texts = (after or before, f"{format_bytes(size or 0)} at the peak")
+    count = f"{group.modules} modules" if group.modules > 1 else None
+    texts = (after or before, count, format_bytes(size or 0))
     return f"{mark(group.label)} ({', '.join(filter(None, texts))})"
 
 
