@@ -8,22 +8,21 @@ registry; it takes that of the others (the shapes are the same).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils import flop_counter
 
 from graphmem.trace import shapes
+from graphmem.trace.formulas import Formula, formulas
 from graphmem.trace.operator import Dispatched
 
-Formula = Callable[..., Any]
-
 _aten: Any = torch.ops.aten
-_OWN: dict[Any, Formula] = {
-    _aten._scaled_dot_product_flash_attention_for_cpu: flop_counter.sdpa_flop,
-    _aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_counter.sdpa_backward_flop,
+_LIKE = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        _aten._scaled_dot_product_flash_attention_backward
+    ),
 }
 # Of sequences of several lengths packed into one: the formulas read the lengths' values.
 _READ_VALUES = frozenset(
@@ -38,7 +37,7 @@ def _formula_of(func: OpOverload) -> Formula | None:
     packet = func._overloadpacket
     if packet in _READ_VALUES:
         return None
-    return _OWN.get(packet) or flop_counter.flop_registry.get(packet)
+    return formulas().get(_LIKE.get(packet, packet))
 
 
 class Flops:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from graphmem.options import Mode, Options, Target
+from graphmem.trace.dynamo import imported_if_asked
 from graphmem.trace.gpu import without_names
 from graphmem.trace.inputs import Call, named, replace, stand_in
 from graphmem.trace.run import explained, parameter_names
@@ -49,7 +50,7 @@ def observe(model: nn.Module, call: Call, describe: Callable[[Any], Any]) -> Mod
                 model(*args, **kwargs)
         return root.inner[0]
 
-    return without_names(run)
+    return imported_if_asked(lambda: without_names(run))
 
 
 @contextmanager

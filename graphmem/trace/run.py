@@ -12,11 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-
-# Operators of torch's own Python import it when they first run. In the middle of a trace that
-# would leave cycles (exceptions of optional imports, with the frames of the whole stack) which
-# hold the user's tensors until Python's collector runs.
-import torch._dynamo
 from torch import fx, nn
 
 from graphmem import devices
@@ -26,6 +21,7 @@ from graphmem.schedule import TOP_LEVEL, Category, Schedule, Unknown, verify
 from graphmem.sources.onnx import bounds
 from graphmem.trace.adapters import adapted
 from graphmem.trace.assumptions import Assuming, flipping
+from graphmem.trace.dynamo import import_now, imported_if_asked
 from graphmem.trace.evidence import Evidence
 from graphmem.trace.gpu import WithoutNames, without_names
 from graphmem.trace.graph import GraphBuilder
@@ -155,7 +151,7 @@ def trace_model(
         told = None if session.context.begun else kept
         return Trace(schedule, (args, kwargs), built, told, call_.graphs if call_ else 0)
 
-    return flipping(lambda: without_names(run), assuming.flips)
+    return flipping(lambda: imported_if_asked(lambda: without_names(run)), assuming.flips)
 
 
 def spread_of(model: nn.Module, options: Options) -> AbstractContextManager[Alone]:
@@ -260,6 +256,7 @@ def trace_callable(
     Args:
         found: what ``reachable(step)`` gave, if it was asked already.
     """
+    import_now()  # a step is not started again for it: it keeps what it did outside of modules
     found = reachable(step) if found is None else found
     returned: list[Any] = [None]
     assuming = Assuming.of(options)

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo import OptimizedModule
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -26,7 +25,7 @@ from graphmem.devices import DEFAULT, Gpu
 from graphmem.options import Target
 from graphmem.schedule import BEFORE, TOP_LEVEL, Category, Schedule, Unknown
 from graphmem.targets import Context, installed, not_modelled, not_reviewed
-from graphmem.trace import known, quantized, values
+from graphmem.trace import dynamo, known, quantized, values
 from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.assumptions import Assuming
 from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
@@ -116,7 +115,7 @@ class Session:
             adopted: is called once they are stand-ins, before they are counted.
         """
         self.modules.name(root, prefix)
-        if any(isinstance(module, OptimizedModule) for module in root.modules()):
+        if dynamo.is_compiled(root):
             self.recorder.ledger.note(_COMPILED)
         if (spread := spread_before(root)) is not None:
             self.recorder.ledger.note(spread)
@@ -223,7 +222,7 @@ class Session:
     def active(self) -> Iterator[None]:
         """The context in which steps are recorded."""
         with ExitStack() as stack:
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(dynamo.set_aside())
             stack.enter_context(random_state_kept())
             stack.enter_context(collector.set_aside())
             stack.callback(disarm_survivors)
