@@ -95,7 +95,7 @@ def _prepare_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, help="repeats what is drawn")
     _prepare_run(parser)
-    parser.set_defaults(jobs=1, seconds=600.0, gib=10.0)
+    parser.set_defaults(jobs=1, seconds=300.0, gib=8.0)
     parser.add_argument("--write", type=Path, help="the page to write; else it is printed")
 
 
