@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from graphmem.diffs.items import COLUMNS, Group, LayerChange, Status, sum_of
 
@@ -41,18 +41,26 @@ def overview(layers: Sequence[LayerChange], most: int) -> tuple[Group, ...]:
 
 def only_one_side(layers: Iterable[LayerChange], status: Status) -> tuple[Group, ...]:
     """What is new, or gone, each subtree as one place; the most bytes at the peak first."""
-    own = {layer.module: layer for layer in layers if layer.status is status}
+    every = list(layers)
+    own = {layer.module: layer for layer in every if layer.status is status}
+    others = {layer.module for layer in every} - own.keys()
     found: dict[str, list[LayerChange]] = defaultdict(list)
     for path, layer in own.items():
-        root = path
-        while "." in root and root.rpartition(".")[0] in own:
-            root = root.rpartition(".")[0]
-        found[root].append(layer)
+        found[_root(path, own, others)].append(layer)
     merged: dict[object, list[Group]] = defaultdict(list)
     for root, members in found.items():
         place = _place(root, members)
         merged[pattern_of(root), place.types].append(place)
     return tuple(sorted(map(_merged, merged.values()), key=_importance))
+
+
+def _root(path: str, own: Collection[str], others: Collection[str]) -> str:
+    """The outermost of ``own`` that a path is below, with none of the others in between."""
+    root, above = path, path.rpartition(".")[0]
+    while above and above not in others:
+        root = above if above in own else root
+        above = above.rpartition(".")[0]
+    return root
 
 
 def label_of(paths: Sequence[str]) -> str:

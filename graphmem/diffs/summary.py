@@ -81,7 +81,7 @@ def _where(layers: Sequence[LayerChange], whole: int) -> str:
     texts = [
         f"{'the top level' if label == TOP else label} ({_signed(size)})" for label, size in found
     ]
-    return f"mostly of {' and '.join(texts)}" if texts else ""
+    return f"mostly in {' and '.join(texts)}" if texts else ""
 
 
 def _signed(nbytes: int) -> str:

@@ -29,7 +29,6 @@ _MOST_BAR = 40
 _MOST_LAYERS = 15
 _MOST_HOLDERS = 5
 _LEAST_WIDTH = 60
-_MOST_WHAT = 30
 _WIDE = 110
 """From this width on the table of layers says what became of a module, and of its weights."""
 
@@ -113,7 +112,7 @@ def _layers(diff: Diff, width: int) -> list[str]:
         return ["No layer changed"]
     wide = width >= _WIDE
     extra = ("what", "params", "saved") if wide else ()
-    rows = [_layer(group, wide) for group in table.rows]
+    rows = [_layer(group, width // 6 if wide else 0) for group in table.rows]
     blank = ("",) * len(extra)
     rows += [
         (row.name, *blank, *sizes(row.change))
@@ -130,15 +129,16 @@ def _layers(diff: Diff, width: int) -> list[str]:
     return grid(header, cut, total, align)
 
 
-def _layer(group: Group, wide: bool) -> tuple[str, ...]:
-    if not wide:
+def _layer(group: Group, room: int) -> tuple[str, ...]:
+    """The cells of a row; ``room`` is that of what became of it, 0 in a narrow table."""
+    if not room:
         note = "" if group.status not in (Status.NEW, Status.GONE) else f" ({group.status})"
         return (f"{group.label}{note}", *sizes(group.live))
     weights, saved = (
         format_bytes(change.change, signed=True) if change.change else size_cell(0)
         for change in (group.columns["parameter_bytes"], group.columns["saved_bytes"])
     )
-    return (group.label, shorten(what(group), _MOST_WHAT), weights, saved, *sizes(group.live))
+    return (group.label, shorten(what(group), room), weights, saved, *sizes(group.live))
 
 
 def _holders(title: str, groups: tuple[HolderGroup, ...], width: int) -> list[str]:

@@ -284,13 +284,13 @@ def test_reports_are_compared_from_python_and_printed() -> None:
             BASE,
             WIDER,
             "Peak grows by 2.34 KiB (+48.0%) to 7.23 KiB, mostly parameters "
-            "(+2.34 KiB), mostly of layers.0-3.down (+1.56 KiB)",
+            "(+2.34 KiB), mostly in layers.0-3.down (+1.56 KiB)",
         ),
         (
             WIDER,
             BASE,
             "Peak shrinks by 2.34 KiB (-32.4%) to 4.88 KiB, mostly parameters "
-            "(-2.34 KiB), mostly of layers.0-3.down (-1.56 KiB)",
+            "(-2.34 KiB), mostly in layers.0-3.down (-1.56 KiB)",
         ),
         (
             report((row(TOP), *(row(name, live=100) for name in "abcd"))),
@@ -303,7 +303,7 @@ def test_reports_are_compared_from_python_and_printed() -> None:
                     ),
                 )
             ),
-            "Peak grows by 250 B (+62.5%) to 650 B, mostly parameters (+250 B), mostly of "
+            "Peak grows by 250 B (+62.5%) to 650 B, mostly parameters (+250 B), mostly in "
             "a (+80 B) and b (+70 B)",
         ),
     ],
