@@ -79,6 +79,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "analysis": _DATA | {"history", "compiled", "resolve", "sources", "targets", "trace"},
     "measure": _DATA | {"sources", "targets", "trace", "resolve", "snapshots", "ort", "serving"},
     "textbook": _DATA | {"analysis"},
+    "callbacks": frozenset({"devices", "render", "report", "analysis"}),
     "testing": frozenset({"checks", "report", "analysis"}),
     "pytest_plugin": frozenset({"testing", "report"}),
     "sweeps": _DATA | {"techniques", "parallelism", "sources", "trace", "resolve", "instantiate"},
@@ -99,10 +100,10 @@ LATE = {(room, "render") for room in ("report", "diffs", "textbook", "largest", 
 }
 
 HEAVY = {
-    "torch": ("analysis.py", *(f"{room}/*" for room in _TORCH)),
+    "torch": ("analysis.py", "callbacks/*", *(f"{room}/*" for room in _TORCH)),
     "onnx": ("sources/onnx*", "serving/*"),
     "onnxruntime": ("measure/*", "sources/onnx/runtime/*"),
-    "transformers": ("sources/*",),
+    "transformers": ("sources/*", "callbacks/transformers.py"),
     "timm": ("sources/*",),
     "torchvision": ("sources/*",),
 }
