@@ -52,6 +52,7 @@ def test_a_page_has_each_row_its_reason_and_what_was_skipped() -> None:
     assert "- **ia3--x** (-6.0 %): Not explained." in text
     assert "- shira--x: looks at weights." in text
     assert "rope" not in text
+    assert "Not run for this page: litgpt;" in text
 
 
 @needs_truth
