@@ -43,6 +43,7 @@ from graphmem.trace.ledger import Entry, Ledger
 from graphmem.trace.operator import Dispatched
 from graphmem.trace.place import Place, asked_by_optimizer
 
+_ENTRIES = "how many entries a product of two sparse matrices has"
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 _STRIDED = torch.strided
 _EQUAL = torch.ops.aten.equal.default
@@ -130,7 +131,11 @@ class Answers:
         if quantized.concerns(call):
             return call.run() if all_known else _quantized(call, place)
         if sparse.concerns(call.func, call.args):
-            return _sparse(call, place)
+            made = _sparse(call, place)
+            if sparse.is_bound(call.func, call.args):
+                most = f"{made._nnz()}, as many as there may be"
+                self._ledger.note(Unknown(_ENTRIES, place.source or "", most))
+            return made
         if call.func is _LEFT_ALIGNED and not self._assumptions.how.strict:
             self._ledger.note(replace(_PADDED, where=place.source or ""))
             return False

@@ -51,7 +51,10 @@ _FILLS = frozenset(
 
 
 # Parts of the names of operators that make tensors which are not plain.
-_UNUSUAL = ("_sparse_coo_tensor", "_nested_tensor", "quantize_per_tensor")
+_UNUSUAL = (
+    *("_sparse_coo_tensor", "sparse_compressed_tensor", "_nested_tensor"),
+    "quantize_per_tensor",
+)
 
 # Operators about operators: the profiler's ranges, which torch.optim opens in every step.
 _BOOKKEEPING = frozenset({"profiler"})

@@ -27,6 +27,8 @@ CONSTRUCTORS = frozenset(
     {
         _aten._sparse_coo_tensor_with_dims_and_tensors.default,
         _aten._sparse_coo_tensor_unsafe.default,
+        _aten.sparse_compressed_tensor.comp_plain_value_size,
+        _aten._sparse_compressed_tensor_unsafe.default,
     }
 )
 """They take over the indices and values they are given; no data is read or copied."""
@@ -55,6 +57,14 @@ def is_copied(func: OpOverload, args: Any) -> bool:
 def is_product(func: OpOverload) -> bool:
     """Whether cuSPARSE computes an operator on sparse tensors, with a buffer of its own."""
     return func in _PRODUCTS
+
+
+def is_bound(func: OpOverload, args: Any) -> bool:
+    """Whether nobody knows how many entries the product of two sparse matrices has."""
+    if func not in _PRODUCTS:
+        return False
+    factors = [a for a in args if isinstance(a, Tensor)][-2:]
+    return all(a.layout is torch.sparse_csr for a in factors) and not _know_places(*factors)
 
 
 def with_parts(tensor: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
@@ -136,8 +146,43 @@ def _mask(dense: Tensor, mask: Tensor, *_: Any) -> Tensor:
 def _product(first: Tensor, second: Tensor) -> Tensor:
     """A sparse matrix times a dense one, or a vector, or the other way round: dense."""
     if first.layout is not torch.strided and second.layout is not torch.strided:
-        raise NoShapeRuleError("a product of two sparse matrices")
+        return _sparse_product(first, second)
     return _dense((*first.shape[:-1], *second.shape[1:]), first.dtype)
+
+
+def _sparse_product(first: Tensor, second: Tensor) -> Tensor:
+    """Two matrices by rows: an entry wherever a path leads over both, also if its sum is zero.
+
+    As many as there are if both's places are known, else as many as there may be.
+    """
+    if first.layout is not torch.sparse_csr or second.layout is not torch.sparse_csr:
+        raise NoShapeRuleError("a product of two sparse matrices that are not both CSR")
+    size = (first.shape[0], second.shape[1])
+    if _know_places(first, second):
+        rows, columns, _ = known.strided_parts(_of_ones(first) @ _of_ones(second))
+    else:
+        most = min(size[0] * size[1], first._nnz() * min(size[1], second._nnz()))
+        rows, columns = _dense((size[0] + 1,), torch.int64), _dense((most,), torch.int64)
+    return torch.sparse_compressed_tensor(
+        rows,
+        columns,
+        _dense((columns.numel(),), first.dtype),
+        size,
+        layout=torch.sparse_csr,
+        check_invariants=False,
+    )
+
+
+def _know_places(*matrices: Tensor) -> bool:
+    """Whether it is known where matrices by rows have entries."""
+    places = (part for matrix in matrices for part in known.strided_parts(matrix)[:2])
+    return all(known.is_real(part) for part in places)
+
+
+def _of_ones(matrix: Tensor) -> Tensor:
+    """A real matrix by rows with entries at the same places."""
+    rows, columns, _ = known.strided_parts(matrix)
+    return torch.sparse_csr_tensor(rows, columns, torch.ones(columns.numel()), tuple(matrix.shape))
 
 
 def _sum_of_product(_: Tensor, first: Tensor, second: Tensor, **__: Any) -> Tensor:
@@ -195,6 +240,24 @@ def _by_rows(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
     )
 
 
+def _by_places(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+    """CSR to COO: new indices, the same values.
+
+    Source: aten/src/ATen/native/TensorConversions.cpp, ``sparse_compressed_to_sparse`` (torch
+    2.13).
+    """
+    if tensor.layout is not torch.sparse_csr:
+        raise NoShapeRuleError(f"{tensor.layout} to COO")
+    rows, columns, values = known.strided_parts(tensor)
+    if known.is_real(rows) and known.is_real(columns):
+        indices = torch._convert_indices_from_csr_to_coo(rows, columns)
+    else:
+        indices = _dense((2, tensor._nnz()), torch.int64)
+    size = tuple(tensor.shape)
+    made = torch.sparse_coo_tensor(indices, values, size, check_invariants=False)
+    return made._coalesced_(True)
+
+
 def _dense(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return hollow_like(torch.empty(shape, dtype=dtype, device="meta"))
 
@@ -230,6 +293,7 @@ _RULES: dict[OpOverload, Rule] = {
     _aten._sparse_softmax_backward_data.default: _unary,
     _aten._sparse_log_softmax_backward_data.default: _unary,
     _aten._to_sparse_csr.default: _by_rows,
+    _aten._to_sparse.default: _by_places,
     CLONE: _unary,
     _aten.mul.Tensor: _unary,
     _aten.mul.Scalar: _unary,

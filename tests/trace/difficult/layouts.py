@@ -72,6 +72,22 @@ class GraphConvolution(nn.Module):
         return torch.sparse.mm(self.adjacency, self.layer(x))
 
 
+class TwoSteps(nn.Module):
+    """The neighbours of neighbours: a product of two sparse matrices that forward makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, rows: Tensor, columns: Tensor, x: Tensor) -> Tensor:
+        ones = torch.ones(columns.numel())
+        near = torch.sparse_csr_tensor(rows, columns, ones, (100, 100))
+        far = (near @ near).to_sparse_coo()
+        source, target = far.indices()
+        y: Tensor = self.layer(x)
+        return torch.zeros_like(y).index_add(0, target, y[source])
+
+
 class SparseAttention(nn.Module):
     """A sparse tensor made of values that are trained."""
 
@@ -140,6 +156,12 @@ DIFFICULT = (
         lambda: GraphConvolution(csr=True),
         lambda: torch.randn(100, 64),
         real=(),  # torch can't copy the model
+    ),
+    Difficult(
+        "a product of two sparse matrices",
+        TwoSteps,
+        lambda: (2 * torch.arange(101), torch.arange(200) % 100, torch.randn(100, 64)),
+        real=(),  # MKL's product takes memory past torch's allocator
     ),
     Difficult(
         "a sparse matrix of trained values",

@@ -147,6 +147,21 @@ def test_distinct_ids_are_as_many_as_there_are_ids_at_most() -> None:
     assert rows.output_bytes == 256 * ROW
 
 
+@pytest.mark.parametrize(("known", "entries"), [(True, 400), (False, 10_000)])
+def test_a_product_of_sparse_matrices_has_an_entry_for_each_path(known: bool, entries: int) -> None:
+    """Two entries in each of 100 rows: four ways of two steps, or all pairs if nobody knows."""
+    rows, columns = 2 * torch.arange(101), torch.arange(200) % 100
+    places: tuple[Any, ...] = (rows, columns) if known else ("101:int64", "200:int64")
+    report = inference(layouts.TwoSteps(), (*places, "100x64"), timeline=True)
+    assert report.timeline is not None
+    held = [(point.op, point.allocated_bytes) for point in report.timeline]
+    product = next(i for i, (op, _) in enumerate(held) if op == "aten.mm")
+    # 101 offsets of 8 B, a column of 8 B and a value of 4 B for each entry
+    assert held[product][1] - held[product - 1][1] == 101 * 8 + entries * (8 + 4)
+    told = [one.assumed for one in report.unknown if "sparse matrices" in one.what]
+    assert told == ([] if known else ["10000, as many as there may be"])
+
+
 def test_a_sparse_matrix_is_its_indices_and_values() -> None:
     dense = LAYER + 100 * ROW * 5  # input, layer, zeros, result and that of the step before
     coo, csr = (layouts.GraphConvolution(csr=by_rows) for by_rows in (False, True))
