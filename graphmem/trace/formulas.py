@@ -35,13 +35,12 @@ def formulas() -> Mapping[Any, Formula]:
 
 @cache
 def _own_formulas() -> Mapping[Any, Formula]:
-    name = f"{__name__}.flop_counter"
+    name = f"{_MODULE}_without_triton"  # of torch.utils: it imports its neighbours
     file = Path(torch.__file__).parent / "utils" / "flop_counter.py"
     spec = util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"torch has no {file}", name=_MODULE)
     module = util.module_from_spec(spec)
-    module.__package__ = "torch.utils"  # it imports its neighbours
     logging.getLogger(name).addFilter(lambda record: False)  # it warns of Triton's absence
     with _looking_absent(_TRITON):
         spec.loader.exec_module(module)
