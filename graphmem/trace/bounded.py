@@ -19,8 +19,10 @@ _SUMS |= {"aten.count_nonzero.dim_IntList"}
 _MOVES = frozenset(
     {"aten._to_copy", "aten.clone", "aten.max", "aten.min", "aten.amax", "aten.amin"}
     | {"aten.max.dim", "aten.min.dim", "aten.cat", "aten.stack", "aten.maximum", "aten.minimum"}
-    | {"aten.index.Tensor", "aten.index_select", "aten.gather", "aten.flip", "aten.where.self"}
+    | {"aten.flip", "aten.where.self"}
 )
+_TAKES = frozenset({"aten.index.Tensor", "aten.index_select", "aten.gather"})
+"""They take elements of their first argument, whatever the others say of where."""
 
 
 def most(call: Dispatched, inputs: list[Entry], result: Tensor) -> int | None:
@@ -32,6 +34,8 @@ def most(call: Dispatched, inputs: list[Entry], result: Tensor) -> int | None:
     name = call.operator.name
     if name in _SUMS:
         return _summed(name, call.args[0], inputs[0], result)
+    if name in _TAKES:
+        return int(call.args[0].max()) if inputs[0].known else inputs[0].most
     bounds = [entry.most for entry in inputs if not entry.dtype.startswith(("float", "bfloat"))]
     if name in _MOVES and bounds and None not in bounds:
         return max(bound for bound in bounds if bound is not None)

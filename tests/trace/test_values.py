@@ -239,3 +239,20 @@ def test_a_count_is_at_most_what_is_counted() -> None:
     assert [unknown.assumed for unknown in report.unknown] == ["4, as large as it may be"]
     with pytest.raises(graphmem.ValueNeededError):  # what it is changed to is not followed
         graphmem.analyze(Counts(changes=True), "8x4", mode="inference", target="cpu")
+
+
+def test_what_is_taken_of_known_numbers_is_at_most_their_largest() -> None:
+    """As graph networks pool nodes: the graph of each that is left, wherever they are."""
+
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+
+        def forward(self, x: Tensor, graphs: Tensor) -> Tensor:
+            left = self.layer(x).squeeze(1).argsort()[:4]
+            return x.new_zeros(int(graphs[left][:2].max()) + 1, 4)
+
+    graphs = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
+    report = graphmem.analyze(Pooled(), (torch.randn(8, 4), graphs), mode="inference", target="cpu")
+    assert [unknown.assumed for unknown in report.unknown] == ["2, as large as it may be"]
