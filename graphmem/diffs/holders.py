@@ -2,8 +2,9 @@
 
 A tensor is known by its maker: category, operator, dtype, and the path of its module without
 its numbers (that of the head, where the module was renamed). Shapes are left out: they change
-with the batch. Reports list their largest tensors only. So one that the other side does not
-list is said to have come or gone where that is sure:
+with the batch; and so are the operators of what belongs to parameters, which are the same
+gradients and states whatever made them. Reports list their largest tensors only. So one that
+the other side does not list is said to have come or gone where that is sure:
 
 1. the other side lists all its tensors, or does not have the module;
 2. or it is larger than the smallest that is listed there, and the module's outputs are as
@@ -18,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from graphmem.diffs.groups import label_of, pattern_of
 from graphmem.diffs.items import HolderGroup, LayerChange
 from graphmem.report import Holder, Report
+
+_PER_PARAMETER = ("parameters", "buffers", "gradients", "optimizer_states")
 
 Maker = tuple[str, str | None, str, tuple[str, ...]]
 
@@ -49,7 +52,8 @@ def _only_in(
 
 def _maker(holder: Holder, names: Mapping[str, str]) -> Maker:
     module = names.get(holder.module, holder.module)
-    return holder.category, holder.op, holder.dtype, pattern_of(module)
+    op = None if holder.category in _PER_PARAMETER else holder.op
+    return holder.category, op, holder.dtype, pattern_of(module)
 
 
 def _is_sure(holder: Holder, row: LayerChange | None, least: int) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from graphmem.diffs.groups import label_of, pattern_of
 from graphmem.diffs.items import LayerChange, Rename, Status
 from graphmem.diffs.matching import Matched, match
 from graphmem.report import Layer
@@ -18,17 +19,34 @@ def layer_changes(base: tuple[Layer, ...], head: tuple[Layer, ...]) -> tuple[Lay
 def renames(layers: Iterable[LayerChange]) -> tuple[Rename, ...]:
     """What is another name now, with the end that paths have in common left off.
 
-    ``layers.3.fc`` that is ``blocks.3.fc`` counts to ``layers``, now ``blocks``.
+    ``layers.3.fc`` that is ``blocks.3.fc`` counts to ``layers``, now ``blocks``. What differs
+    in numbers alone, those the same before and after, is told together.
     """
-    counts: dict[tuple[str, str, bool], int] = defaultdict(int)
+    found: dict[tuple[object, bool], list[tuple[str, str]]] = defaultdict(list)
     for layer in layers:
         if layer.status in (Status.RENAMED, Status.MOVED):
             assert layer.before is not None
             assert layer.after is not None
             parts = _without_common_end(layer.before.module, layer.after.module)
-            counts[*parts, layer.status is Status.MOVED] += 1
-    found = (Rename(before, after, n, moved) for (before, after, moved), n in counts.items())
-    return tuple(sorted(found, key=lambda rename: -rename.modules))
+            found[_kind(*parts), layer.status is Status.MOVED].append(parts)
+    made = (_rename(pairs, moved) for (_, moved), pairs in found.items())
+    return tuple(sorted(made, key=lambda rename: -rename.modules))
+
+
+def _kind(before: str, after: str) -> tuple[object, ...]:
+    """The same for paths that differ in numbers; other numbers after are another kind."""
+    if _numbers(before) != _numbers(after):
+        return before, after
+    return pattern_of(before), pattern_of(after)
+
+
+def _numbers(path: str) -> list[str]:
+    return [name for name in path.split(".") if name.isdecimal()]
+
+
+def _rename(pairs: Sequence[tuple[str, str]], moved: bool) -> Rename:
+    before, after = (label_of(list(dict.fromkeys(side))) for side in zip(*pairs, strict=True))
+    return Rename(before, after, len(pairs), moved)
 
 
 def _change(pair: Matched) -> LayerChange:

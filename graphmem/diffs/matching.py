@@ -8,7 +8,8 @@ modules that match, the children match by these rules, the first that holds:
    names, classes and parameter counts (so ``layers.3.fc`` is ``blocks.3.fc``, where ``layers``
    was renamed to ``blocks``); else one with the same names and classes; else the only one left
    of its class on each side;
-3. the same name and another class: the layer was replaced.
+3. the same name and another class: if a child of the one has the other's class, names and
+   parameter counts, it was wrapped, or unwrapped (as by an adapter); else it was replaced.
 
 Children that are all numbers (of a Sequential, a ModuleList) are matched as lines of text are
 by ``diff``, in order: equal subtrees first, then, between those, subtrees with the same names
@@ -125,7 +126,7 @@ def _by_name(base: list[Node], head: list[Node]) -> Iterator[Pair]:
         lambda base, head: _equal(base, head, lambda node: node.alike),
         lambda base, head: _equal(base, head, lambda node: node.shaped),
         _only_ones,
-        lambda base, head: _equal(base, head, lambda node: node.name),
+        _replaced,
     )
     for rule in rules:
         found = rule(base, head)
@@ -133,6 +134,19 @@ def _by_name(base: list[Node], head: list[Node]) -> Iterator[Pair]:
         taken = {node for pair in found for node in pair}
         base = [node for node in base if node not in taken]
         head = [node for node in head if node not in taken]
+
+
+def _replaced(base: Sequence[Node], head: Sequence[Node]) -> list[Pair]:
+    """Those with the same name, or what one of them is wrapped into."""
+    return [_unwrapped(*pair) for pair in _equal(base, head, lambda node: node.name)]
+
+
+def _unwrapped(base: Node, head: Node) -> Pair:
+    inner = next((node for node in head.children.values() if node.alike == base.alike), None)
+    outer = next((node for node in base.children.values() if node.alike == head.alike), None)
+    if inner is not None and base.parameters:
+        return base, inner
+    return (outer, head) if outer is not None and head.parameters else (base, head)
 
 
 def _equal(base: Sequence[Node], head: Sequence[Node], key: Callable[[Node], object]) -> list[Pair]:

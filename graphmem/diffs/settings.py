@@ -43,7 +43,10 @@ def _subject(base: Report, head: Report) -> Iterator[Difference]:
     if base.created_from.get("device") == head.created_from.get("device"):
         yield from _differing("device", *({"device": _device(report)} for report in reports))
     yield from _differing("model", *({"model": report.subject.name} for report in reports))
-    yield from _differing("model", *(_counts(report) for report in reports))
+    yield from _differing("model", *({"parameters": _count(r.subject.parameters)} for r in reports))
+    if any(r.subject.trainable_parameters != r.subject.parameters for r in reports):
+        trained = (_count(report.subject.trainable_parameters) for report in reports)
+        yield from _differing("model", *({"trainable parameters": count} for count in trained))
     yield from _differing("kernel", *(_kernels(report) for report in reports))
     for package in ("torch", "graphmem"):
         yield from _differing("version", *({package: getattr(r, package)} for r in reports))
@@ -70,15 +73,9 @@ def _device(report: Report) -> str | None:
     return None if report.device is None else str(report.device["name"])
 
 
-def _counts(report: Report) -> dict[str, str | None]:
-    """Counts of elements, in full where three digits say too little to tell them apart."""
-    subject = report.subject
-    return {
-        "parameters": f"{format_count(subject.parameters)} ({subject.parameters:,})",
-        "trainable parameters": None
-        if subject.trainable_parameters == subject.parameters
-        else f"{format_count(subject.trainable_parameters)} ({subject.trainable_parameters:,})",
-    }
+def _count(elements: int) -> str:
+    """In full too, where three digits say too little to tell counts apart."""
+    return f"{format_count(elements)} ({elements:,})"
 
 
 def _kernels(report: Report) -> dict[str, str | None]:

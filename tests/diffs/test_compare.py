@@ -96,6 +96,30 @@ def test_a_renamed_block_is_told_once_and_changes_nothing() -> None:
     assert by_path(diff)["blocks.3.up"].status is Status.RENAMED
 
 
+def test_the_same_rename_in_every_block_is_told_once() -> None:
+    base, head = (
+        report(rows(*(f"h.{i}.{name} Linear 5" for i in range(12)))) for name in ("fc", "up")
+    )
+    (rename,) = compare(base, head).renames
+    assert (rename.before, rename.after, rename.modules) == ("h.0-11.fc", "h.0-11.up", 12)
+
+
+def test_layers_that_moved_on_by_one_are_told_each() -> None:
+    base = report(rows("net.0 Linear 1", "net.1 Linear 2"))
+    head = report(rows("net.0 Norm 7", "net.1 Linear 1", "net.2 Linear 2"))
+    found = [(rename.before, rename.after) for rename in compare(base, head).renames]
+    assert found == [("net.0", "net.1"), ("net.1", "net.2")]
+
+
+def test_new_and_gone_subtrees_are_told_whole() -> None:
+    base, head = report(rows("a Linear 1")), report(rows("a Linear 1", *stack("b", 2)))
+    diff = compare(base, head)
+    (new,) = diff.new
+    # 2 blocks of 100 + 200 parameters, 4 B each
+    assert (new.label, new.modules, new.live.after, diff.gone) == ("b", 7, 2400, ())
+    assert [group.label for group in compare(head, base).gone] == ["b"]
+
+
 def test_new_and_gone_layers_have_one_side() -> None:
     base = report(rows("a Linear 10", "b Conv2d 20"))
     head = report(rows("a Linear 10", "c Linear 30"))
@@ -169,6 +193,12 @@ def test_other_counts_of_parameters_are_told_in_full() -> None:
     assert found == ("model", "parameters", "1.25K (1,250)", "1.85K (1,850)")
 
 
+def test_what_is_trained_is_told_of_both_where_one_trains_a_part() -> None:
+    subject = replace(BASE.subject, trainable_parameters=50)
+    (found,) = differences(BASE, replace(BASE, subject=subject))
+    assert found == ("model", "trainable parameters", "1.25K (1,250)", "50 (50)")
+
+
 # -- fits
 
 
@@ -231,6 +261,15 @@ def test_the_same_tensors_in_renamed_modules_neither_come_nor_go() -> None:
     base, head = (
         holding(BASE, holder("layers.0.up", 64)),
         holding(RENAMED, holder("blocks.0.up", 64)),
+    )
+    diff = compare(base, head)
+    assert (diff.came, diff.went) == ((), ())
+
+
+def test_a_gradient_is_the_same_whatever_made_it() -> None:
+    base, head = (
+        holding(BASE, replace(holder("head", 5000, op), category="gradients"))
+        for op in ("aten.mm", "aten._to_copy")
     )
     diff = compare(base, head)
     assert (diff.came, diff.went) == ((), ())

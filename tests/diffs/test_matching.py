@@ -95,6 +95,16 @@ def test_a_model_that_was_wrapped_has_moved_whole() -> None:
     assert [m.after.module for m in found if m.before is None and m.after] == ["model"]
 
 
+def test_a_layer_in_an_adapter_is_the_layer_and_the_adapter_is_new() -> None:
+    base = rows("attn Attention 0", "attn.q Linear 9")
+    head = rows(
+        "attn Attention 0", "attn.q LoraLinear 0", "attn.q.base_layer Linear 9", "attn.q.a Linear 2"
+    )
+    there = {("attn.q", "attn.q.base_layer"), (None, "attn.q"), (None, "attn.q.a")}
+    assert pairs(base, head) == there
+    assert pairs(head, base) == {(after, before) for before, after in there}
+
+
 def test_what_has_no_parameters_is_not_moved_to_wherever_its_like_is_new() -> None:
     base = rows("a A 0", "a.act ReLU 0", "b B 0")
     head = rows("a A 0", "b B 0", "b.act ReLU 0")
