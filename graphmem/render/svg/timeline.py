@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from typing import TypeVar
 
-from graphmem.as_text import format_bytes
 from graphmem.render.palette import LIGHT, STACK
 from graphmem.render.svg.elements import area, element, fits, rule, text
 from graphmem.report.history import History
 
-_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_TENTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+"""Steps of an axis in tenths of its unit."""
+
 _MOST_TICKS = 7
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +58,22 @@ def timeline(history: History, box: Box) -> Iterator[str]:
 
 
 def _axis(box: Box) -> Iterator[str]:
-    for nbytes in _ticks(box.most, _MOST_TICKS):
+    for nbytes, name in _ticks(box.most, _MOST_TICKS):
         y = box.y(nbytes)
         yield rule(box.left, y, box.right, y)
-        yield text(box.left - 7, y + 4, _tick(nbytes), text_anchor="end")
+        yield text(box.left - 7, y + 4, name, text_anchor="end")
     yield text(box.right, box.bottom + 15, "operations →", text_anchor="end", size=10)
 
 
-def _ticks(most: float, count: int) -> list[int]:
-    """Round numbers of bytes from 0 to ``most``, of at most ``count`` steps."""
-    unit = 1
-    while unit * 1024 <= most:
-        unit *= 1024
-    for scale in (unit // 1024 or 1, unit):
-        for step in _STEPS:
-            if most / (step * scale) <= count:
-                return [step * scale * at for at in range(int(most // (step * scale)) + 1)]
-    return [0]
-
-
-def _tick(nbytes: int) -> str:
-    number, _, unit = format_bytes(nbytes).partition(" ")
-    return (
-        f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}" if nbytes else "0"
-    )
+def _ticks(most: float, count: int) -> list[tuple[float, str]]:
+    """Round numbers of bytes from 0 to ``most``, of at most ``count`` steps, as they are read."""
+    power = max(p for p in range(len(_UNITS)) if 1024**p <= max(1, most))
+    unit = 1024**power
+    tenths = next(step for step in _TENTHS if most / unit * 10 / step <= count)
+    found = [(0.0, "0")]
+    for at in range(1, int(most / unit * 10 / tenths) + 1):
+        found.append((at * tenths * unit / 10, f"{at * tenths / 10:g} {_UNITS[power]}"))
+    return found
 
 
 def _columns(history: History, width: int) -> list[int]:
@@ -147,11 +145,15 @@ def _bands(history: History, box: Box) -> Iterator[str]:
     if len(set(steps)) > 1:
         for step, x, end in _runs(steps, box):
             yield from _band(f"step {step}", x, end, box.top - 35, "text")
-    for phase, x, end in _runs([moment.phase for moment in history.moments], box):
+    for (_, phase), x, end in _runs(_phases(history), box):
         yield from _band(phase, x, end, box.top - 19, "faint")
 
 
-def _runs(values: Sequence[str | int], box: Box) -> Iterator[tuple[str | int, float, float]]:
+def _phases(history: History) -> list[tuple[int, str]]:
+    return [(moment.step, moment.phase) for moment in history.moments]
+
+
+def _runs(values: Sequence[T], box: Box) -> Iterator[tuple[T, float, float]]:
     """Each run of the same value with its left and right edge."""
     wide = box.width / max(1, len(values))
     at = 0
@@ -161,17 +163,16 @@ def _runs(values: Sequence[str | int], box: Box) -> Iterator[tuple[str | int, fl
         at += count
 
 
-def _band(name: str | int, x: float, end: float, y: float, role: str) -> Iterator[str]:
+def _band(name: str, x: float, end: float, y: float, role: str) -> Iterator[str]:
     bar = {"class_": "gm-line", "fill": LIGHT.line}
     yield element("rect", x=x + 0.5, y=y, width=max(0.0, end - x - 1), height=14, rx=2, **bar)
-    shown = next((s for s in (str(name), str(name)[:3]) if fits(s, end - x - 4, 10)), "")
+    shown = next((s for s in (name, name[:3]) if fits(s, end - x - 4, 10)), "")
     if shown:
         yield text((x + end) / 2, y + 10.5, shown, role, size=10, text_anchor="middle")
 
 
 def _boundaries(history: History, box: Box) -> Iterator[str]:
-    pairs = [f"{moment.step} {moment.phase}" for moment in history.moments]
-    for _, x, _end in list(_runs(pairs, box))[1:]:
+    for _, x, _end in list(_runs(_phases(history), box))[1:]:
         yield rule(x, box.top, x, box.bottom, "faint", stroke_dasharray="1.5 3")
 
 

@@ -88,7 +88,7 @@ def test_the_largest_tensors_are_those_of_the_json(look: Look, convnet: Report) 
 def test_every_operation_shows_its_categories_and_tensors(look: Look, convnet: Report) -> None:
     looked = look(convnet)
     history = convnet.history
-    chart = looked.page.locator("#chart svg")
+    chart = looked.page.locator("#chart [role=slider]")
     chart.press("Home")
     for moment in history.moments[:120]:
         at = moment.index
@@ -112,7 +112,7 @@ def test_the_peak_is_pinned_and_shown_first(look: Look, convnet: Report) -> None
     looked = look(convnet)
     title = looked.page.locator("#now-title")
     assert f"Operation {convnet.peak.op_index:,}" in title.inner_text()
-    looked.page.locator("#chart svg").press("End")
+    looked.page.locator("#chart [role=slider]").press("End")
     assert f"Operation {len(convnet.history.moments) - 1:,}" in title.inner_text()
     looked.page.locator("#to-peak").click()
     assert f"Operation {convnet.peak.op_index:,}" in title.inner_text()
@@ -124,7 +124,7 @@ def test_the_pointer_shows_an_operation_and_a_click_keeps_it(look: Look, convnet
     looked = look(convnet)
     page, title = looked.page, looked.page.locator("#now-title")
     first = title.inner_text()
-    box = page.locator("#chart svg").bounding_box()
+    box = page.locator("#chart [role=slider]").bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.5
     page.mouse.move(x, y)
@@ -153,21 +153,21 @@ def test_it_zooms_by_keys_buttons_and_dragging(look: Look, convnet: Report) -> N
     page = looked.page
     overview = page.locator("#overview")
     assert overview.is_hidden()
-    page.locator("#chart svg").press("+")
+    page.locator("#chart [role=slider]").press("+")
     assert overview.is_visible()
     zoomed = _shown_range(looked)
     page.locator("#in").click()
     assert _shown_range(looked)[1] == pytest.approx(zoomed[1] / 2, rel=0.05)
     page.locator("#all").click()
     assert overview.is_hidden()
-    box = page.locator("#chart svg").bounding_box()
+    box = page.locator("#chart [role=slider]").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 300, box["y"] + 150)
     page.mouse.down()
     page.mouse.move(box["x"] + 500, box["y"] + 150, steps=4)
     page.mouse.up()
     assert overview.is_visible()
-    page.locator("#chart svg").press("0")
+    page.locator("#chart [role=slider]").press("0")
     assert overview.is_hidden()
 
 
@@ -176,7 +176,7 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(
     width: int, look: Look, convnet: Report
 ) -> None:
     page = look(convnet, width).page
-    page.locator("#chart svg").press("+")
+    page.locator("#chart [role=slider]").press("+")
     page.evaluate("document.activeElement.blur(); window.getSelection().removeAllRanges()")
     count = page.evaluate(
         f"[...document.querySelectorAll('{_CONTROLS}')]"

@@ -12,7 +12,7 @@ function categoryRows(table, title) {
     if (!used[category]) return null;
     const [nbytes, share, bar] = [make("td", { class: "number" }), make("td", { class: "number" }), make("td", { class: "bar-cell", "aria-hidden": "true" })];
     const row = make("tr", {}, make("th", { scope: "row" }, swatch(category), words(name)), nbytes, share, bar);
-    return { row, nbytes, share, bar, category };
+    return { row, nbytes, share, bar, category, value: null };
   });
   const [nbytes, share] = [make("td", { class: "number" }), make("td", { class: "number" })];
   const total = make("tr", {}, make("th", { scope: "row" }, "total"), nbytes, share, make("td", { class: "bar-cell", "aria-hidden": "true" }));
@@ -21,16 +21,17 @@ function categoryRows(table, title) {
   return { shown, total: { nbytes, share } };
 }
 
-/** Bytes of each category, their shares and bars. */
+/** Bytes of each category, their shares and bars; only what changed is written. */
 function fillCategories({ shown, total }, held) {
   const sum = held.reduce((a, b) => a + b, 0);
   const most = Math.max(...held, 1);
-  for (const { row, nbytes, share, bar, category } of shown) {
-    const value = held[category];
-    row.classList.toggle("nothing", value === 0);
-    nbytes.replaceChildren(size(value));
-    share.textContent = formatShare(value, sum);
-    bar.replaceChildren(make("span", { class: `meter c${category}`, style: `width:${(value / most) * 100}%` }));
+  for (const line of shown) {
+    const value = held[line.category];
+    if (line.value !== value) line.nbytes.replaceChildren(size(value));
+    line.value = value;
+    line.row.classList.toggle("nothing", value === 0);
+    line.share.textContent = formatShare(value, sum);
+    line.bar.replaceChildren(make("span", { class: `meter c${line.category}`, style: `width:${(value / most) * 100}%` }));
   }
   total.nbytes.replaceChildren(size(sum));
   total.share.textContent = formatShare(sum, sum);
@@ -40,7 +41,7 @@ const legend = categoryRows(byId("legend"), "live");
 const liveBody = make("tbody");
 const liveFoot = make("tfoot");
 byId("live").append(
-  make("thead", {}, make("tr", {}, ...["bytes", "tensor", "made by", "lives", "last use"].map((t, at) => make("th", { scope: "col", class: t === "tensor" || t === "made by" ? null : "number" }, t)))),
+  make("thead", {}, make("tr", {}, ...["bytes", "what", "made by", "lives", "last use"].map((t, at) => make("th", { scope: "col", class: t === "what" || t === "made by" ? null : "number" }, t)))),
   liveBody,
   liveFoot,
 );
@@ -72,10 +73,10 @@ function showLive(at) {
     if (!isLive(t, at)) continue;
     if (++count > MOST_LIVE) continue;
     listed += tensors.bytes[t];
-    rows.push(liveRow(t));
+    rows.push(rowOf(t));
   }
   byId("live-title").textContent = `${formatInteger(count)} live ${count === 1 ? "tensor" : "tensors"}, largest first`;
-  liveBody.replaceChildren(...rows);
+  if (rows.length !== liveBody.children.length || rows.some((row, place) => liveBody.children[place] !== row)) liveBody.replaceChildren(...rows);
   const rest = count - rows.length;
   const more = history.allocated[at] - listed - history.scratch[at];
   const lines = [];
@@ -86,6 +87,18 @@ function showLive(at) {
 }
 
 const totalRow = (nbytes, label) => make("tr", {}, make("td", { class: "number" }, size(nbytes)), make("td", { colspan: 4 }, label));
+
+const MOST_KEPT = 2000;
+const keptRows = new Map();
+
+/** A tensor's row, made once: the largest tensors stay from operation to operation. */
+function rowOf(t) {
+  if (!keptRows.has(t)) {
+    if (keptRows.size >= MOST_KEPT) keptRows.clear();
+    keptRows.set(t, liveRow(t));
+  }
+  return keptRows.get(t);
+}
 
 function liveRow(t) {
   const { tensors, text } = history;

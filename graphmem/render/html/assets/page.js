@@ -71,7 +71,9 @@ function lines() {
   const item = (name, text) => make("li", {}, sample(name), ` ${text}`);
   const found = [item("pin", "the peak")];
   if (history.reserved) found.push(item("reserved", "reserved by the allocator"));
-  if (capacity !== null) found.push(item("capacity", `memory of ${report.device.name}`));
+  const memory = report.device && `memory of ${report.device.name}`;
+  if (memory && capacity <= mostOfAxis()) found.push(item("capacity", memory));
+  else if (memory) found.push(make("li", {}, `${memory}: `, size(capacity), ", above this picture"));
   byId("lines").append(...found);
 }
 

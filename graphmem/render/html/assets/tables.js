@@ -5,7 +5,7 @@ const sized = (nbytes) => (nbytes ? size(nbytes) : "-");
 function layersTable(box) {
   const bytes = (title, key, adds) => ({ title, number: true, adds, key, value: (row) => row[key] ?? 0, cell: (row) => sized(row[key]) });
   const columns = [
-    { title: "module", name: "module", value: (row) => row.module, cell: (row) => path(row.module) },
+    { title: "module", name: "name", value: (row) => row.module, cell: (row) => path(row.module) },
     { title: "type", key: "type", value: (row) => row.type, cell: (row) => row.type || "-" },
     { title: "calls", key: "calls", number: true, value: (row) => row.calls, cell: (row) => (row.calls ? formatInteger(row.calls) : "-") },
     bytes("params", "parameter_bytes", true),
@@ -30,13 +30,7 @@ function holdersTable(box) {
   const place = (at, none) => (at === null ? none : formatInteger(at));
   const columns = [
     { title: "bytes", number: true, adds: true, value: (row) => row.bytes, cell: (row) => size(row.bytes) },
-    { title: "tensor", name: "tight", value: (row) => row.bytes, cell: (row) => make("code", {}, tensorText(row)) },
-    {
-      title: "what",
-      name: "tight",
-      value: (row) => row.category,
-      cell: (row) => make("span", {}, swatch(history.categories.indexOf(row.category)), words(row.category), isIdle(row) ? " " : "", isIdle(row) ? make("span", { class: "badge" }, "idle") : ""),
-    },
+    { title: "what", name: "tight", value: (row) => `${row.category} ${tensorText(row)}`, cell: whatHolds },
     { title: "made by", name: "module", value: (row) => row.module, cell: madeBy },
     { title: "born", number: true, value: (row) => row.born, cell: (row) => (row.born < 0 ? "start" : formatInteger(row.born)) },
     { title: "last use", number: true, value: (row) => row.last_use, cell: (row) => (row.last_use < 0 ? "-" : formatInteger(row.last_use)) },
@@ -45,12 +39,18 @@ function holdersTable(box) {
   const table = new SortedTable(box, columns, report.holders, {
     label: "tensors",
     extra: [label],
-    header: 3,
+    header: 2,
     filter: (row) => !only.checked || isIdle(row),
     words: (row) => [tensorText(row), words(row.category), row.op, row.module, row.source, isIdle(row) ? "idle" : ""].join(" "),
   });
   only.disabled = !report.holders.some(isIdle);
   only.addEventListener("change", () => table.update());
+}
+
+function whatHolds(row) {
+  const category = make("small", {}, swatch(history.categories.indexOf(row.category)), words(row.category));
+  if (isIdle(row)) category.append(" ", make("span", { class: "badge" }, "idle"));
+  return make("div", {}, make("code", {}, tensorText(row)), category);
 }
 
 function madeBy(row) {

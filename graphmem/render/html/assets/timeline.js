@@ -2,24 +2,25 @@
 
 const capacity = report.device ? report.device.capacity_bytes : null;
 
+/** The highest value of the axis: with the capacity where it is not far above. */
+function mostOfAxis() {
+  const held = Math.max(report.peak.allocated_bytes, report.peak.reserved_bytes || 0);
+  const near = capacity !== null && capacity < held * 1.6 ? Math.max(capacity, held) : held;
+  return Math.max(1, near * 1.1);
+}
+
 class Timeline {
   /** `onMoment(at)` is told which operation to show: under the pointer, or the chosen one. */
   constructor(box, overview, onMoment) {
     this.box = box;
     this.overviewBox = overview;
     this.onMoment = onMoment;
+    this.most = mostOfAxis();
     this.from = 0;
     this.to = history.count;
     this.chosen = history.peak;
     this.hovered = null;
     onWidth(box, (width) => this.resize(width));
-  }
-
-  /** The highest value of the axis: with the capacity where it is not far above. */
-  get most() {
-    const held = history.reserved ? Math.max(report.peak.reserved_bytes, report.peak.allocated_bytes) : report.peak.allocated_bytes;
-    const near = capacity !== null && capacity < held * 1.6 ? Math.max(capacity, held) : held;
-    return Math.max(1, near * 1.1);
   }
 
   resize(width) {
@@ -40,8 +41,8 @@ class Timeline {
     const keep = this.picture;
     this.picture = keep || this.makePicture();
     this.picture.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
-    this.cursor = svg("g", { "pointer-events": "none" });
-    this.brush = svg("rect", { class: "brush", y: plot.top, height: plot.height, visibility: "hidden" });
+    this.overlay.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
+    fill(this.brush, { y: plot.top, height: plot.height }, []);
     const parts = [
       byteAxis(plot, this.most, yOf),
       phaseBands(plot, this.from, this.to),
@@ -50,8 +51,6 @@ class Timeline {
       this.capacityLine(),
       operationAxis(plot, this.from, this.to),
       this.pin(),
-      this.cursor,
-      this.brush,
     ];
     this.picture.replaceChildren(...parts.filter(Boolean));
     this.moveCursor();
@@ -65,19 +64,19 @@ class Timeline {
       "aria-valuemin": 0,
       "aria-valuemax": history.count - 1,
     });
-    this.box.replaceChildren(picture);
+    this.cursor = svg("g");
+    this.brush = svg("rect", { class: "brush", visibility: "hidden" });
+    // On a layer of its own, so that the areas are not painted again when it moves.
+    this.overlay = svg("svg", { class: "overlay", "aria-hidden": "true" }, this.cursor, this.brush);
+    this.box.replaceChildren(picture, this.overlay);
     this.listen(picture);
     return picture;
   }
 
   capacityLine() {
-    if (capacity === null) return null;
-    const { left, top, width } = this.plot;
+    if (capacity === null || capacity > this.most) return null;
+    const { left, width } = this.plot;
     const text = `${report.device.name}: ${formatBytes(capacity)}`;
-    if (capacity > this.most) {
-      const above = `${text}, above this picture ↑`;
-      return svg("text", { class: "capacity-text halo", x: left + width - 4, y: top + 14, "text-anchor": "end" }, above);
-    }
     const y = this.yOf(capacity);
     return svg(
       "g",
