@@ -3,7 +3,8 @@
 Between ``<!-- output: COMMAND -->`` and ``<!-- /output -->`` stands what the command
 prints, its beginning; between ``<!-- table: how exact -->`` and ``<!-- /table -->`` the
 verification of each subject of ``EXACT``; between ``<!-- table: the zoo -->`` and
-``<!-- /table -->`` what docs/zoo.md counts.
+``<!-- /table -->`` what docs/zoo.md counts. Between ``<!-- picture: COMMAND -->`` and
+``<!-- /picture -->`` stands the picture that the command writes, ``-o docs/images/NAME.svg``.
 
     python tools/readme.py            needs the extras hf, timm and vision
     python tools/readme.py --only zoo
@@ -20,6 +21,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # tools is no installed package
@@ -61,6 +63,15 @@ def shortened(match: re.Match[str]) -> str:
     return f"<!-- output: {match['command']} -->\n```text\n{text}\n```\n<!-- /output -->"
 
 
+def picture(match: re.Match[str]) -> str:
+    """A command's marker with the picture that it writes, described in the picture's words."""
+    command = match["command"]
+    path = command.rpartition(" -o ")[2]
+    output_of(command.removeprefix("graphmem "))
+    described = ElementTree.parse(ROOT / path).findtext("{http://www.w3.org/2000/svg}title")
+    return f"<!-- picture: {command} -->\n![{described}]({path})\n<!-- /picture -->"
+
+
 def exactness(match: re.Match[str]) -> str:
     """The table of predicted and measured peaks."""
     rows = ["| training step, two of them | predicted | measured | difference | unexplained |"]
@@ -87,6 +98,7 @@ PARTS: dict[str, tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = {
     name: (re.compile(rf"<!-- {opens} -->.*?<!-- /{closes} -->", re.DOTALL), fill)
     for name, opens, closes, fill in (
         ("outputs", "output: (?P<command>[^\n]+?)", "output", shortened),
+        ("pictures", "picture: (?P<command>[^\n]+?)", "picture", picture),
         ("exact", "table: how exact", "table", exactness),
         ("zoo", "table: the zoo", "table", zoo),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -56,6 +57,22 @@ def test_a_command_is_followed_by_what_it_prints() -> None:
         r"<!-- output: graphmem devices -->\n```text\n.*A100.*<!-- /output -->", made, re.S
     )
     assert made.count("old") == 2
+
+
+def test_a_picture_is_made_where_its_command_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mlp.svg"
+    command = f"graphmem analyze tests/sweeps/factories.py:plain -o {path}"
+    made = readme.filled(f"<!-- picture: {command} -->\n<!-- /picture -->", ["pictures"])
+    title = ElementTree.parse(path).findtext("{http://www.w3.org/2000/svg}title")
+    assert made.splitlines()[1] == f"![{title}]({path})"
+
+
+def test_the_readmes_picture_shows_the_readmes_peak() -> None:
+    text = readme.README.read_text("utf-8")
+    peaks = re.findall(r"!\[hf:models/gpt2.json: (.+?) at the peak\]", text)
+    assert peaks == re.findall(r"```text\nPeak (.+?) allocated", text)
 
 
 def test_the_readme_has_every_part() -> None:
