@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import gc
+import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -44,7 +47,23 @@ def entry() -> NoReturn:
     # What one analysis builds lives to its end: Python's collector would look at all of it again
     # and again. A trace still runs it where a step ends.
     gc.disable()
-    sys.exit(main())
+    _end(main())
+
+
+def _end(code: int) -> NoReturn:
+    """End the process as Python does, but leave what is in memory to the system.
+
+    To take it apart takes half a second, and reads 126 MiB more of a CUDA build's libraries.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except OSError:  # nobody reads any more: Python says so
+        sys.exit(code)
+    os._exit(code)
 
 
 def _fail(message: str) -> int:
