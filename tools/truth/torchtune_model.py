@@ -23,6 +23,9 @@ from torch.nn import functional as F
 CHUNKS = 8
 """``num_output_chunks`` of ``CEWithChunkedOutputLoss``."""
 
+DROPOUT = 0.05
+"""``lora_dropout`` of ``lora_llama2_7b``, by default (at ff594c231)."""
+
 
 @unique
 class Loss(Enum):
@@ -69,12 +72,13 @@ class Adapted(nn.Module):
     def __init__(self, width: int, count: int, rank: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(count, width), requires_grad=False)
+        self.dropout = nn.Dropout(DROPOUT)
         self.lora_a = nn.Linear(width, rank, bias=False)
         self.lora_b = nn.Linear(rank, count, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., width] -> [..., count]."""
-        made: Tensor = F.linear(x, self.weight) + 2.0 * self.lora_b(self.lora_a(x))
+        made: Tensor = F.linear(x, self.weight) + 2.0 * self.lora_b(self.lora_a(self.dropout(x)))
         return made
 
 
