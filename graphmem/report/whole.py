@@ -172,6 +172,12 @@ class Report:
             Path(path).write_bytes(pickled(self))
         return as_snapshot(self)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        from graphmem.render.html.notebook import summary
+
+        return summary(self)
+
     def __str__(self) -> str:
         from graphmem.render import as_text
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import re
 from collections.abc import Iterator
 from importlib import resources
 from string import Template
@@ -13,6 +12,7 @@ from typing import Any
 from graphmem.as_text import format_bytes, format_tensor
 from graphmem.render.facts import facts, peak_moment, unknown_item
 from graphmem.render.html.data import history_data
+from graphmem.render.html.marked import mark, marked
 from graphmem.render.palette import DARK, LIGHT, STACK, ink
 from graphmem.render.rows import automatic_depth
 from graphmem.render.svg import as_svg
@@ -36,9 +36,6 @@ _SCRIPTS = (
 _MOST_RECTANGLES = 80
 """The modules that a category's rectangle may be divided into."""
 
-_OPEN, _CLOSE = "\ue000", "\ue001"
-"""Around a name, while the text around it is not escaped yet (for private use in Unicode)."""
-
 
 def as_html(report: Report) -> str:
     """A report as one page that needs nothing else: no network, no other file.
@@ -51,7 +48,7 @@ def as_html(report: Report) -> str:
     return Template(_asset("page.html")).substitute(
         title=html.escape(title),
         subject=html.escape(report.subject.name),
-        moment=_marked(peak_moment(report, _mark)),
+        moment=marked(peak_moment(report, mark)),
         facts="\n".join(_facts(report)),
         unknown="\n".join(_unknown(report)),
         made_by=html.escape(f"graphmem {report.graphmem}, torch {report.torch}"),
@@ -100,25 +97,10 @@ def _both(name: str, light: str, dark: str) -> str:
 
 
 def _facts(report: Report) -> Iterator[str]:
-    for label, text in facts(report, _mark):
-        yield f"<div><dt>{html.escape(label)}</dt><dd>{_marked(text)}</dd></div>"
+    for label, text in facts(report, mark):
+        yield f"<div><dt>{html.escape(label)}</dt><dd>{marked(text)}</dd></div>"
 
 
 def _unknown(report: Report) -> Iterator[str]:
     for item in report.unknown:
-        yield f"<li>{_marked(unknown_item(item, _mark))}</li>"
-
-
-def _mark(name: str) -> str:
-    return f"{_OPEN}{name}{_CLOSE}" if name else ""
-
-
-def _marked(text: str) -> str:
-    """Escaped text with its names as ``<code>``; a path may break after its slashes and dots."""
-    escaped = html.escape(text)
-    return re.sub(f"{_OPEN}(.*?){_CLOSE}", lambda found: _code(found[1]), escaped, flags=re.DOTALL)
-
-
-def _code(name: str) -> str:
-    breakable = re.sub(r"([/._])", r"\1<wbr>", name)
-    return f"<code>{breakable}</code>"
+        yield f"<li>{marked(unknown_item(item, mark))}</li>"

@@ -62,12 +62,12 @@ function walkable(picture, cells, label, said) {
   picture.append(mark);
   fill(picture, { tabindex: 0, role: "slider", "aria-label": label, "aria-valuemin": 1, "aria-valuemax": cells.length }, []);
   let at = 0;
-  const show = (next) => {
+  const show = (next, byKey) => {
     at = Math.max(0, Math.min(cells.length - 1, next));
     const { x, y, width, height, lines } = cells[at];
     fill(mark, { x, y, width, height, visibility: "visible" }, []);
     fill(picture, { "aria-valuenow": at + 1, "aria-valuetext": lines.join(", ") }, []);
-    if (said) said.textContent = lines.join(" · ");
+    if (said) said.textContent = byKey ? lines.join(" · ") : "";
   };
   const hide = () => {
     mark.setAttribute("visibility", "hidden");
@@ -76,10 +76,10 @@ function walkable(picture, cells, label, said) {
   const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity };
   fill(picture, { "aria-valuenow": 1, "aria-valuetext": cells.length ? cells[0].lines.join(", ") : "nothing" }, []);
   if (!cells.length) return;
-  picture.addEventListener("focus", () => picture.matches(":focus-visible") && show(at));
+  picture.addEventListener("focus", () => picture.matches(":focus-visible") && show(at, true));
   picture.addEventListener("blur", hide);
   picture.addEventListener("keydown", (event) => {
-    if (event.key in steps) show(at + steps[event.key]);
+    if (event.key in steps) show(at + steps[event.key], true);
     else if (event.key === "Enter" && cells[at].choose) cells[at].choose();
     else return;
     event.preventDefault();
@@ -92,7 +92,7 @@ function walkable(picture, cells, label, said) {
     const found = cellOf(event);
     showTip(event, found === null ? null : cells[found].lines);
     if (found === null) hide();
-    else show(found);
+    else show(found, false);
   });
   picture.addEventListener("pointerleave", (event) => {
     showTip(event, null);
