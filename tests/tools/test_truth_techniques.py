@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from graphmem.trace.adapters.packing import Packing
+from tools import truth_report
 from tools.truth import litgpt, litgpt_packed, techniques, torchtune
 from tools.truth.litgpt_model import Adapted, Decoder, FeedForward, Lora, Norm, Shape
 from tools.truth.outcome import Outcome
@@ -53,6 +55,15 @@ def test_a_page_has_each_row_its_reason_and_what_was_skipped() -> None:
     assert "- shira--x: looks at weights." in text
     assert "rope" not in text
     assert "Not run for this page: litgpt;" in text
+
+
+def test_the_report_writes_the_page_of_what_was_predicted_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(truth_report, "PAGE", tmp_path / "truth.md")
+    (tmp_path / "a.json").write_text(truth_report.as_json([of(94.0)]), "utf-8")
+    assert truth_report.main(["--read", str(tmp_path / "a.json"), "--page"]) == 0
+    assert "ia3--x" in (tmp_path / "truth.md").read_text("utf-8")
 
 
 @needs_truth
