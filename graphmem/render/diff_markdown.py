@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from graphmem.as_text import format_bytes, shorten, shorten_dotted
 from graphmem.diffs import Diff, Group, HolderGroup
@@ -162,9 +163,9 @@ def _has_unknown(diff: Diff) -> bool:
 
 
 def _unknown(diff: Diff, most: int) -> str:
-    items = list(unknowns(diff, _name, _words))
-    lines = [f"- {word}: {text}" for word, text in items[:most]]
-    return "\n".join(lines) + _more(len(items) - most)
+    shown = islice(unknowns(diff, _name, _words), most)
+    count = len(diff.unknown.new) + len(diff.unknown.gone)
+    return "\n".join(f"- {word}: {text}" for word, text in shown) + _more(count - most)
 
 
 def _more(count: int) -> str:
