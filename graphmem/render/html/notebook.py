@@ -10,7 +10,7 @@ from graphmem.as_text import format_bytes, format_share
 from graphmem.render.facts import category_name, facts, peak_moment, peak_size, unknown_item
 from graphmem.render.html.marked import mark, marked
 from graphmem.render.palette import DARK, LIGHT, STACK, Theme
-from graphmem.render.rows import breakdown_rows
+from graphmem.render.rows import breakdown_rows, layer_rows
 from graphmem.report import Report
 
 _MOST_LAYERS = 8
@@ -27,9 +27,9 @@ _STYLE = """
 .graphmem .bar { display: flex; height: 1.4em; margin: .6em 0; border: 1px solid; }
 .graphmem .bar span { min-width: 1px; }
 .graphmem .sides { display: flex; flex-wrap: wrap; gap: 1em 3em; align-items: flex-start; }
-.graphmem table { border-collapse: collapse; margin: .3em 0; }
+.graphmem table { border-collapse: collapse; margin: .3em 0; font: inherit; color: inherit; }
 .graphmem th, .graphmem td { padding: .15em .6em; text-align: left; background: none; }
-.graphmem td + td, .graphmem th + th { text-align: right; font-variant-numeric: tabular-nums; }
+.graphmem .size { text-align: right; font-variant-numeric: tabular-nums; }
 .graphmem i { display: inline-block; width: .8em; height: .8em; margin-right: .4em;
   outline: 1px solid; outline-offset: -1px; }
 .graphmem summary { cursor: pointer; }
@@ -86,7 +86,7 @@ def _swatch(category: str) -> str:
 
 def _layers(report: Report) -> str:
     """The layers that hold most at the peak, and all others in one row."""
-    held = [layer for layer in report.layers if layer.live_at_peak_bytes]
+    held = [layer for layer in layer_rows(report, None).rows if layer.live_at_peak_bytes]
     held.sort(key=attrgetter("live_at_peak_bytes"), reverse=True)
     rows = [
         _row(f"<code>{html.escape(layer.module)}</code>", layer.live_at_peak_bytes, layer.type)
@@ -99,12 +99,13 @@ def _layers(report: Report) -> str:
 
 
 def _row(name: str, nbytes: int, note: str) -> str:
-    size = f'<td title="{nbytes:,} bytes">{format_bytes(nbytes)}</td>'
+    size = f'<td class="size" title="{nbytes:,} bytes">{format_bytes(nbytes)}</td>'
     return f"<tr><td>{name}</td>{size}<td>{html.escape(note)}</td></tr>"
 
 
-def _table(headers: tuple[str, ...], rows: list[str]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in headers)
+def _table(headers: tuple[str, str, str], rows: list[str]) -> str:
+    name, size, note = headers
+    head = f'<th>{name}</th><th class="size">{size}</th><th>{note}</th>'
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
