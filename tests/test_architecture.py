@@ -31,6 +31,7 @@ _TORCH = frozenset(
         "trace",
         "resolve",
         "analysis",
+        "callbacks",
         "measure",
         "serving",
         "instantiate",
@@ -100,7 +101,7 @@ LATE = {(room, "render") for room in ("report", "diffs", "textbook", "largest", 
 }
 
 HEAVY = {
-    "torch": ("analysis.py", "callbacks/*", *(f"{room}/*" for room in _TORCH)),
+    "torch": ("analysis.py", *(f"{room}/*" for room in _TORCH)),
     "onnx": ("sources/onnx*", "serving/*"),
     "onnxruntime": ("measure/*", "sources/onnx/runtime/*"),
     "transformers": ("sources/*", "callbacks/transformers.py"),
