@@ -1,7 +1,8 @@
 """What is known of the values of what operators make and write.
 
 A result is known where torch's own kernel computed it from known inputs, an argument that is
-written where all that went in is known. What rests on an assumption says so.
+written where all that went in is known; new memory that is filled part by part, once no part is
+left. What rests on an assumption says so.
 """
 
 from __future__ import annotations
@@ -65,16 +66,36 @@ def _may_be_known(tensor: Tensor) -> bool:
 
 
 def forget(tensor: Tensor, entries: Sequence[Entry]) -> None:
-    """Before the whole of a tensor is filled: that its values are unknown says nothing more."""
+    """Before a tensor is filled: that its values are unknown says nothing more.
+
+    Of a view, if what else was written on the storage is known.
+    """
     for entry in entries:
-        if not entry.foreign and _may_be_known(tensor):
+        if entry.open is not None or (not entry.foreign and _may_be_known(tensor)):
             entry.known, entry.rests_on = True, None
 
 
-def spoil(written: Sequence[Entry], given: Given, moment: Moment) -> None:
-    """What was written is known only if all that went in is; backward reads what was saved."""
+def _fill(entry: Entry, filled: Tensor | None) -> None:
+    """Part of new memory was written: it stays open while that is known and not all of it."""
+    if filled is None or not entry.known or entry.open is None:
+        entry.known, entry.open = False, None
+        return
+    entry.known = entry.open.fill(filled)
+    if entry.known:
+        entry.open = None
+
+
+def spoil(
+    written: Sequence[Entry], given: Given, moment: Moment, filled: Tensor | None = None
+) -> None:
+    """What was written is known only if all that went in is; backward reads what was saved.
+
+    ``filled`` is the tensor of which each element was.
+    """
     for entry in written:
         entry.known = entry.known and given.known
+        if entry.open is not None:
+            _fill(entry, filled)
         entry.rests_on = entry.rests_on or given.rests_on
         entry.most = None
         entry.node = moment.number

@@ -44,6 +44,30 @@ def is_whole(tensor: Tensor) -> bool:
     return nbytes == tensor.untyped_storage().nbytes() and tensor.stride().count(0) == 0
 
 
+class Open:
+    """Which elements of a storage nothing was written on, since ``empty`` made it."""
+
+    def __init__(self, whole: Tensor) -> None:
+        self._is_open = torch.ones(whole.numel(), dtype=torch.bool)
+        self._count = whole.numel()
+
+    def fill(self, part: Tensor) -> bool:
+        """Take note of a view that was filled; whether nothing is open any more."""
+        nbytes = part.untyped_storage().nbytes()
+        if nbytes != self._is_open.numel() * part.element_size():  # it looks at other elements
+            return False
+        seen = self._is_open.as_strided(part.size(), part.stride(), int(part.storage_offset()))
+        self._count -= int(seen.count_nonzero())
+        seen.fill_(False)
+        return self._count == 0
+
+
+def is_open(tensor: Tensor) -> bool:
+    """Whether it is worth following what parts of a new tensor are filled."""
+    counts = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+    return counts and is_real(tensor) and is_small(tensor) and is_whole(tensor)
+
+
 def all_small(layout: Any, most: int = MOST_ELEMENTS) -> bool:
     """Whether every tensor in the layout of an operator's result has no more elements."""
     return all(item.numel <= most for item in layouts_in(layout))

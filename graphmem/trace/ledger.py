@@ -10,7 +10,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 
+import torch
 from torch import Tensor, UntypedStorage
 from torch.nn.parameter import is_lazy
 
@@ -27,6 +29,7 @@ from graphmem.schedule import (
     Unknown,
 )
 from graphmem.trace import known
+from graphmem.trace.known import Open
 
 # Of two claims on one storage, the earlier in this order wins.
 _PRECEDENCE = {
@@ -47,11 +50,18 @@ _PRECEDENCE = {
 }
 
 
+@cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    """``float32``, one string for all storages."""
+    return str(dtype).removeprefix("torch.")
+
+
 @dataclass(slots=True, weakref_slot=True)
 class Entry:
     """One storage while it is being recorded; fields as in ``Storage``.
 
-    ``known`` says that its real values are there; ``node`` is the sequence number of the
+    ``known`` says that its real values are there, ``open`` which of them nothing was written on,
+    if all others are known; ``node`` is the sequence number of the
     autograd node that wrote it last, None outside of backward; ``forward`` whether forward
     made it; ``compared`` what a comparison of unknown values is assumed to give;
     ``foreign`` that it is the user's own memory; ``rests_on`` what was assumed of its
@@ -75,6 +85,7 @@ class Entry:
     host: bool = False
     name: str | None = None
     known: bool = False
+    open: Open | None = None
     node: int | None = None
     forward: bool = True
     compared: bool | None = None
@@ -156,7 +167,7 @@ class Ledger:
             id=len(self.entries),
             nbytes=storage.nbytes(),
             shape=() if is_lazy(tensor) else tuple(tensor.shape),
-            dtype=str(tensor.dtype).removeprefix("torch."),
+            dtype=_dtype_name(tensor.dtype),
             op=op,
             module=module,
             source=source,

@@ -214,7 +214,8 @@ class Recorder(TorchDispatchMode):
         written = self._entries_at(call, call.operator.written)
         changed = optimizer_values.changed(call.func, call.operator.written)
         same = changed == call.operator.written
-        spoil(written if same else self._entries_at(call, changed), given, moment)
+        filled = call.args[0] if call.operator.fills else None
+        spoil(written if same else self._entries_at(call, changed), given, moment, filled)
         self.books.add(call.operator.name, moment, given.entries, written, allocated, scratch)
 
     def _entries_at(self, call: Dispatched, positions: tuple[int, ...]) -> list[Entry]:
@@ -262,6 +263,7 @@ class Recorder(TorchDispatchMode):
                 counts = call.func is packed.PACK and known.is_real(part)
                 is_left_open = call.operator.is_uninitialised and part.numel()
                 entry.known = counts or (known.is_real(part) and computed and not is_left_open)
+                entry.open = known.Open(part) if is_left_open and known.is_open(part) else None
                 entry.rests_on = rests_on or given.rests_on
                 entry.most = None if entry.known else bounded.most(call, given.entries, part)
                 entry.host = counts or given.on_host

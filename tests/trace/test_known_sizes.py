@@ -180,3 +180,41 @@ def test_places_among_more_scores_than_are_worth_computing_are_known_too() -> No
 
     last = next(row for row in report.layers if row.module == "last")
     assert last.calls == 4 * 2
+
+
+class Offsets(nn.Module):
+    """Takes as many rows as the last of some offsets says, which it writes part by part."""
+
+    def __init__(self, first: Callable[[Tensor], Tensor | int]) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.first = first
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        y = self.layer(x)
+        offsets = torch.empty(len(lengths), dtype=torch.int64)
+        offsets[0] = self.first(y)
+        offsets[1:] = lengths.cumsum(0)[:-1]
+        result: Tensor = self.last(y[: int(offsets[-1])])
+        return result
+
+
+def test_memory_that_is_filled_in_parts_is_known_if_all_parts_are() -> None:
+    lengths = torch.tensor([2, 3, 1])
+
+    report = graphmem.analyze(Offsets(lambda _: 0), (torch.randn(8, 4), lengths), target="cpu")
+
+    assert report.unknown == ()
+    last = next(row for row in report.layers if row.module == "last")
+    assert last.output_bytes == 5 * 4 * 4  # 2 + 3 rows
+
+
+@pytest.mark.parametrize(
+    ("first", "lengths"),
+    [(lambda y: y.sum().int(), torch.tensor([2, 3, 1])), (lambda _: 0, "3:int64")],
+)
+def test_memory_with_an_unknown_part_is_unknown(
+    first: Callable[[Tensor], Tensor | int], lengths: Tensor | str
+) -> None:
+    with pytest.raises(graphmem.ValueNeededError, match=r"test_known_sizes\.py:\d+"):
+        graphmem.analyze(Offsets(first), ("8x4", lengths), target="cpu")
