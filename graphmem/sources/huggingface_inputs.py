@@ -61,7 +61,7 @@ class Wanted:
     @property
     def vocabulary(self) -> int | None:
         """How many ids there are, if the configuration says it."""
-        size = getattr(self.config.get_text_config(), "vocab_size", None)
+        size = getattr(_of_text(self.config), "vocab_size", None)
         return size if isinstance(size, int) else None
 
     def seq(self, what: str = "the sequence length") -> int:
@@ -120,9 +120,15 @@ def main_inputs(wanted: Wanted) -> dict[str, InputSpec]:
 
 def positions(config: Any) -> int | None:
     """The longest sequence that a configuration provides for."""
-    text_config = config.get_text_config()
+    text_config = _of_text(config)
     sizes = (getattr(text_config, name, None) for name in _POSITIONS)
     return next((size for size in sizes if isinstance(size, int) and size > 0), None)
+
+
+def _of_text(config: Any) -> Any:
+    """The configuration of the text that is given: of a model with two texts, the encoder's."""
+    encoder = getattr(config, "text_encoder", None)
+    return config.get_text_config() if encoder is None else encoder
 
 
 def image_size(wanted: Wanted) -> tuple[int, int]:

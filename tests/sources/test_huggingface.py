@@ -143,6 +143,21 @@ def test_an_encoder_decoder_without_labels_gets_the_decoders_ids(write: Any) -> 
     assert "labels" not in shapes
 
 
+def test_a_model_with_two_texts_gets_the_encoders_ids(write: Any) -> None:
+    """transformers asks which of the two is meant."""
+    decoder = {"model_type": "musicgen_melody_decoder", "hidden_size": 32, "vocab_size": 50}
+    decoder |= {"num_hidden_layers": 1, "num_attention_heads": 4, "ffn_dim": 64, "pad_token_id": 0}
+    audio = {"model_type": "encodec", "num_filters": 4, "hidden_size": 16, "codebook_size": 64}
+    config = {"model_type": "musicgen_melody", "decoder": decoder | {"bos_token_id": 0}}
+    config |= {"text_encoder": T5, "audio_encoder": audio}
+    config |= {"architectures": ["MusicgenMelodyForConditionalGeneration"]}
+
+    subject = load(write(config), batch=2, seq=16)
+
+    assert type(subject.model).__name__ == "MusicgenMelodyForConditionalGeneration"
+    assert subject.kwargs["input_ids"] == InputSpec((2, 16), INT, high=100)
+
+
 def test_images_have_the_configurations_size_and_the_models_dtype(write: Any) -> None:
     subject = load(write(VIT), batch=2, dtype=torch.bfloat16, labels=True)
     assert type(subject.model).__name__ == "ViTForImageClassification"
