@@ -29,7 +29,7 @@ from graphmem.options import Mode
 from tools.sweeping.case import outcome_of
 from tools.sweeping.families import FAMILIES, Family, drawn, mode_drawn
 from tools.sweeping.outcome import ModeOutcome, Outcome, outcomes_in, ready_to_append
-from tools.sweeping.processes import Ended, Limits, each_in_a_process
+from tools.sweeping.processes import Ended, Limits, each_in_a_process, tell
 from tools.sweeping.summary import rows, summary
 from tools.sweeping.verified import compared, compared_in
 from tools.sweeping.verified_page import Circumstances, page
@@ -179,13 +179,20 @@ def sweep(
 def work_on(family: Family, modes: Callable[[str], tuple[Mode, ...]], name: str) -> str:
     """In a case's own process: its line."""
     make = partial(family.case, name)
-    return outcome_of(family.name, name, family.version, make, modes(name)).to_line()
+    outcome = outcome_of(family.name, name, family.version, make, modes(name), _tell)
+    return outcome.to_line()
+
+
+def _tell(outcome: Outcome | None) -> None:
+    tell(None if outcome is None else outcome.to_line())
 
 
 def line_of(family: Family, ended: Ended) -> str:
     """The line of a case, also of one whose process could not write it."""
     if ended.line is not None:
         return ended.line
+    if ended.told is not None:
+        return Outcome.from_line(ended.told).ended_by(ended.detail).to_line()
     lost = ModeOutcome(round(ended.seconds, 3), kind=ended.kind, line=ended.detail)
     modes = {mode.value: lost for mode in Mode}
     return Outcome(family.name, ended.case, family.version, modes).to_line()

@@ -24,7 +24,7 @@ from tools import zoo
 from tools.sweeping.case import BuiltCase, outcome_of
 from tools.sweeping.families import Family, drawn
 from tools.sweeping.outcome import ModeOutcome, Outcome, failed, outcomes_in, ready_to_append
-from tools.sweeping.processes import Limits, each_in_a_process
+from tools.sweeping.processes import Ended, Limits, each_in_a_process, tell
 from tools.sweeping.summary import rows, shares, summary
 
 PAGE = Path(__file__).parents[2] / "docs/zoo.md"
@@ -42,6 +42,13 @@ def work(case: str) -> str:
         kept = b"x" * (2 * LIMITS.nbytes)
         time.sleep(600)
         return str(len(kept))
+    if case == "tells":
+        tell("so far")
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if case == "takes back":
+        tell("so far")
+        tell(None)
+        os.kill(os.getpid(), signal.SIGSEGV)
     print("this goes nowhere")
     return f"{case} is fine"
 
@@ -58,6 +65,12 @@ def test_a_case_that_dies_hangs_or_grows_does_not_stop_the_others() -> None:
         "grows": "out of memory",
     }
     assert ended["dies"].detail == f"exit code {-signal.SIGSEGV}"
+
+
+def test_what_a_case_told_last_is_known_where_it_ends_without_a_line() -> None:
+    cases = ["a", "dies", "tells", "takes back"]
+    ended = {one.case: one.told for one in each_in_a_process(cases, work, LIMITS, jobs=1)}
+    assert ended == {"a": None, "dies": None, "tells": "so far", "takes back": None}
 
 
 def test_what_libraries_print_goes_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
@@ -154,6 +167,27 @@ def test_what_the_models_own_code_cannot_run_is_no_failure() -> None:
     assert {mode.kind for mode in one.modes.values()} == {"not runnable"}
     assert one.ok
     assert "mat1 and mat2 shapes cannot be multiplied" in one.modes["training"].line
+
+
+def test_what_ends_the_models_own_run_is_no_failure() -> None:
+    told: list[Outcome | None] = []
+
+    def build(mode: Mode) -> Built:
+        return nn.Linear(5, 4), ModelInputs((InputSpec((2, 5)),))
+
+    whole = outcome_of("numbers", "wide", "v", lambda: BuiltCase("wide", build), tell=told.append)
+    assert whole.ok
+    first, after_first, second, after_second = told
+    assert (after_first, after_second) == (None, None)
+    assert first is not None
+    assert second is not None
+    assert second.modes["inference"] == whole.modes["inference"]
+    family = Family("numbers", "pytest", ("pytest",), list, lambda _: None, 1.0)  # type: ignore
+    for sent, left in ((first, {"inference", "training"}), (second, {"training"})):
+        killed = Ended("wide", 9.0, None, "out of memory", "more than 5 GiB", sent.to_line())
+        modes = Outcome.from_line(zoo.line_of(family, killed)).modes
+        assert {name for name, mode in modes.items() if mode.kind == "not runnable"} == left
+        assert modes["training"].line == "its own run on the CPU: more than 5 GiB"
 
 
 @pytest.mark.parametrize(

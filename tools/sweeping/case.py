@@ -19,7 +19,7 @@ from graphmem.sources.building import Built, Recipe
 from graphmem.sources.subject import loaded
 from graphmem.trace.inputs import Call, real_input, replace
 from graphmem.trace.step import Loop
-from tools.sweeping.outcome import NOT_RUNNABLE, ModeOutcome, Outcome, failed
+from tools.sweeping.outcome import NOT_RUNNABLE, OWN_RUN, ModeOutcome, Outcome, failed
 
 BATCH = 2
 """Of every model: normalizations over a batch of one can't train."""
@@ -125,23 +125,38 @@ def outcome_of(
     version: str,
     make: Callable[[], Case],
     modes: Sequence[Mode] = tuple(Mode),
+    tell: Callable[[Outcome | None], None] = lambda _: None,
 ) -> Outcome:
-    """A case in some modes; nothing that a model does raises."""
+    """A case in some modes; nothing that a model does raises.
+
+    While the library's own code runs, ``tell`` has the outcome that stands if that ends the
+    process: what it takes is no part of an analysis.
+    """
     began = time.process_time()
     try:
         case = make()
     except Exception as error:
         lost = failed(error, time.process_time() - began)
         return Outcome(family, name, version, {mode.value: lost for mode in modes})
-    outcomes = {mode.value: _mode_outcome(case, mode) for mode in modes}
+    outcomes: dict[str, ModeOutcome] = {}
+    for mode in modes:
+        left = {mode.value: OWN_RUN for mode in modes if mode.value not in outcomes}
+        tell(Outcome(family, name, version, outcomes | left, case.how))
+        try:
+            refused = case.refused(mode)
+        except Exception as error:
+            outcomes[mode.value] = failed(error, 0.0)
+            continue
+        finally:
+            tell(None)
+        outcomes[mode.value] = _mode_outcome(case, mode, refused)
     return Outcome(family, name, version, outcomes, case.how)
 
 
-def _mode_outcome(case: Case, mode: Mode) -> ModeOutcome:
-    refused = case.refused(mode)
-    began = time.process_time()
+def _mode_outcome(case: Case, mode: Mode, refused: str | None) -> ModeOutcome:
     if refused is not None:
         return ModeOutcome(0.0, kind=NOT_RUNNABLE, line=refused[:400])
+    began = time.process_time()
     try:
         report = analyzed(case, mode)
     except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -63,6 +63,10 @@ class ModeOutcome:
         return self.kind != NOT_RUNNABLE
 
 
+OWN_RUN = ModeOutcome(0.0, kind=NOT_RUNNABLE, line="its own run on the CPU")
+"""Stands for a mode while the library's code runs: for good, if that ends the process."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One case: a model of a family, in each mode that was asked for.
@@ -80,6 +84,15 @@ class Outcome:
     def ok(self) -> bool:
         """Whether every mode that can be run has its report."""
         return all(mode.ok or not mode.counts for mode in self.modes.values())
+
+    def ended_by(self, detail: str) -> Self:
+        """With what ended the library's own run, in the modes that wait for it."""
+        line = f"{OWN_RUN.line}: {detail}"
+        modes = {
+            name: replace(mode, line=line) if mode == OWN_RUN else mode
+            for name, mode in self.modes.items()
+        }
+        return replace(self, modes=modes)
 
     def to_line(self) -> str:
         """As one line of JSON."""

@@ -1,7 +1,8 @@
 """A fork server: each case in a process of its own, forked from one that has imported all.
 
 1. A case's process sends one line and ends. One that dies, takes too long or takes too much
-   memory is ended, and its ending stands in the place of the line; the others go on.
+   memory is ended, and its ending stands in the place of the line, with what it told by then;
+   the others go on.
 2. Time is the processor's, so that a busy machine changes no result; one that only waits is
    ended after twenty times as long.
 3. Memory is the process's anonymous resident memory (``RssAnon`` of /proc/PID/status, Linux),
@@ -44,13 +45,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a case ended: with its line, or with the kind of ending and what is known of it."""
+    """How a case ended: with its line, or with the kind of ending and what is known of it.
+
+    ``told`` is what it told last.
+    """
 
     case: str
     seconds: float
     line: str | None
     kind: str | None = None
     detail: str = ""
+    told: str | None = None
 
 
 @dataclass(slots=True)
@@ -60,12 +65,14 @@ class _Running:
     results: Connection
     since: float
     inherited: int
+    told: str | None = None
 
     def ended(self, limits: Limits) -> Ended | None:
         """The ending, if there is one by now."""
         pid, waited = self.process.pid, time.monotonic() - self.since
-        if self.results.poll():
-            return self._close(_processor_seconds(pid))
+        while self.results.poll():
+            if (ended := self._received(_processor_seconds(pid))) is not None:
+                return ended
         seconds = _processor_seconds(pid)
         if seconds > limits.seconds:
             return self._stop(seconds, TIMEOUT, f"more than {limits.seconds:g} s")
@@ -75,22 +82,29 @@ class _Running:
             return self._stop(seconds, MEMORY, f"more than {limits.nbytes / 2**30:g} GiB")
         return None
 
-    def _close(self, seconds: float) -> Ended:
+    def _received(self, seconds: float) -> Ended | None:
+        """The ending that was sent; None if something was told."""
         try:
-            line = self.results.recv()
+            is_last, line = self.results.recv()
         except EOFError:  # it died without a result
-            line = None
-        self.process.join()
-        self.results.close()
-        if line is not None:
-            return Ended(self.case, seconds, line)
-        return Ended(self.case, seconds, None, CRASH, f"exit code {self.process.exitcode}")
+            self.process.join()
+            return self._close(seconds, None, CRASH, f"exit code {self.process.exitcode}")
+        if is_last:
+            self.process.join()
+            return self._close(seconds, line)
+        self.told = line
+        return None
 
     def _stop(self, seconds: float, kind: str, detail: str) -> Ended:
         self.process.kill()
         self.process.join()
+        return self._close(seconds, None, kind, detail)
+
+    def _close(
+        self, seconds: float, line: str | None, kind: str | None = None, detail: str = ""
+    ) -> Ended:
         self.results.close()
-        return Ended(self.case, seconds, None, kind, detail)
+        return Ended(self.case, seconds, line, kind, detail, self.told)
 
 
 def each_in_a_process(
@@ -126,14 +140,25 @@ def _started(case: str, work: Callable[[str], str]) -> _Running:
     return _Running(case, process, results, time.monotonic(), inherited)
 
 
+_OWN: list[Connection] = []
+"""In a case's own process, where its results go."""
+
+
+def tell(what: str | None) -> None:
+    """From a case's own process: what is to be known of it if it ends without a line."""
+    for sender in _OWN:
+        sender.send((False, what))
+
+
 def _run(case: str, work: Callable[[str], str], sender: Connection) -> None:
     """In the case's own process: what libraries print goes nowhere."""
+    _OWN.append(sender)
     faulthandler.disable()
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
     sys.stdout = sys.stderr = os.fdopen(nowhere, "w")
-    sender.send(work(case))
+    sender.send((True, work(case)))
     sender.close()
     os._exit(0)
 

@@ -109,8 +109,12 @@ class TransformersCase:
     def _choose(self) -> str | None:
         """Find a class, a configuration and inputs that run: None; or the first reason."""
         reasons: list[str] = []
+        tried: dict[Any, list[str]] = {}
         began = time.process_time()
         for model_class, (how, config) in self._ways():
+            before = tried.setdefault(model_class, [])
+            if len(before) > 1 and len(set(before)) == 1:  # no reason that a size would remove
+                continue
             if time.process_time() - began > MOST_SECONDS:
                 reasons.insert(0, f"nothing ran in {MOST_SECONDS} s of trials")
                 break
@@ -119,6 +123,7 @@ class TransformersCase:
             reason = self._try_inputs()
             if reason is None:
                 return None
+            before.append(reason)
             reasons.append(f"{self.how}: {reason}")
         self._config = None
         return "; ".join(reasons[:3])
