@@ -28,7 +28,7 @@ function describePiece(segment, piece) {
   return [formatBytes(piece.bytes), `${category}, ${text(tensors.tensor[piece.tensor])}`, whoMade(piece.tensor), text(tensors.source[piece.tensor]) || "", where].filter(Boolean);
 }
 
-/** Long segments go on in the next row: `[{from, to, row}]` in bytes of the row. */
+/** Segments in rows, the largest first; `said` shows the piece that the keys are on. */
 function drawMap(box, segments, width, said, label) {
   const total = segments.reduce((sum, segment) => sum + segment.bytes, 0);
   const largest = segments.reduce((most, segment) => Math.max(most, segment.bytes), 0);
