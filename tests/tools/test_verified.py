@@ -28,6 +28,7 @@ OFF = Compared(
     "yolo", "off", "inference", 900, 1_000, 11, (("a", 80), ("b", 5), ("c", 3), ("d", 1))
 )
 LOST = Compared("timm", "lost", "training", passed_over="timeout: 2 | 1 < 3")
+FAILED = Compared("timm", "failed", "training", error="KeyError: 1")
 
 needs_timm = pytest.mark.skipif(not FAMILIES["timm"].installed, reason="timm is not installed")
 
@@ -36,6 +37,13 @@ def test_a_model_passes_within_one_percent_without_the_kernels_scratch() -> None
     assert [one.passes for one in (EXACT, SCRATCH, OFF)] == [True, True, False]
     assert replace(OFF, unexplained_bytes=-10).passes
     assert not replace(OFF, unexplained_bytes=-11).passes
+
+
+def test_what_fails_otherwise_than_by_a_limit_counts() -> None:
+    assert not FAILED.passes
+    text = page([EXACT, FAILED], AT)
+    assert "1 of 2 models agree" in text
+    assert "| timm | failed | training | | | | KeyError: 1 | | NO |" in text
 
 
 def test_a_line_is_read_as_it_was_written(tmp_path: Path) -> None:

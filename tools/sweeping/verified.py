@@ -3,7 +3,8 @@
 1. Models are drawn from all installed families, in a random order that a seed repeats, each with
    a random mode, until so many are compared.
 2. What can't be run here is passed over, with its reason: a model that its own library can't run,
-   one whose parameters alone don't fit the limit of memory, one that runs into a limit.
+   one whose parameters alone don't fit the limit of memory, one that runs into a limit. What
+   fails otherwise is a failure of graphmem, and counts.
 3. A model passes if its peaks are equal within 1 %, as measured, or without the scratch that the
    real kernels allocate for themselves (``measure.cpu`` names it by operator).
 """
@@ -24,7 +25,8 @@ from graphmem.errors import one_line
 from graphmem.measure.cpu import Verification, verify_call
 from graphmem.options import Mode, Options, Target
 from tools.sweeping.families import FAMILIES
-from tools.sweeping.processes import Limits, each_in_a_process
+from tools.sweeping.outcome import CRASH
+from tools.sweeping.processes import Ended, Limits, each_in_a_process
 
 TOLERANCE = 0.01
 """Of the measured peak."""
@@ -35,7 +37,7 @@ _COPIES = {Mode.INFERENCE: 2, Mode.TRAINING: 5}
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One model; bytes. ``passed_over`` says why it was not compared, None if it was.
+    """One model; bytes. ``passed_over`` says why it can't be run, ``error`` what failed instead.
 
     ``scratch`` are the operators whose real kernels held memory of their own at the measured
     peak, and how much, the largest first.
@@ -49,6 +51,7 @@ class Compared:
     unexplained_bytes: int = 0
     scratch: tuple[tuple[str, int], ...] = ()
     passed_over: str | None = None
+    error: str | None = None
 
     @property
     def case(self) -> str:
@@ -58,7 +61,8 @@ class Compared:
     @property
     def passes(self) -> bool:
         """Whether the peaks are equal within 1 %, without the real kernels' scratch."""
-        return abs(self.unexplained_bytes) <= TOLERANCE * self.measured_bytes
+        close = abs(self.unexplained_bytes) <= TOLERANCE * self.measured_bytes
+        return close and self.error is None
 
     @property
     def difference_bytes(self) -> int:
@@ -107,14 +111,21 @@ def compared(
         return
     ended = each_in_a_process(left, partial(_work, limits), limits, jobs)
     for one in ended:
-        family, mode, name = one.case.split("/", 2)
-        lost = Compared(family, name, mode, passed_over=f"{one.kind}: {one.detail}")
-        found = lost if one.line is None else Compared.from_line(one.line)
+        found = _lost(one) if one.line is None else Compared.from_line(one.line)
         yield found
         count -= found.passed_over is None
         if not count:
             ended.close()
             return
+
+
+def _lost(ended: Ended) -> Compared:
+    """Of a case whose process could not tell: a limit was met, or it crashed."""
+    family, mode, name = ended.case.split("/", 2)
+    why = f"{ended.kind}: {ended.detail}"
+    if ended.kind == CRASH:
+        return Compared(family, name, mode, error=why)
+    return Compared(family, name, mode, passed_over=why)
 
 
 def draw(families: Sequence[str], seed: int) -> list[str]:
@@ -131,7 +142,7 @@ def _work(limits: Limits, text: str) -> str:
         found = _compare(family, name, Mode(mode), limits)
     except Exception as error:
         why = f"{type(error).__name__}: {one_line(error)}"
-        found = Compared(family, name, mode, passed_over=why)
+        found = Compared(family, name, mode, error=why)
     return found.to_line()
 
 
