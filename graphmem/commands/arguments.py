@@ -87,7 +87,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--precision", help="fp32, bf16, fp16, amp-bf16 or amp-fp16")
     group.add_argument(
         "--master-weights",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
+        default=False,
         help="with bf16 or fp16: the optimizer works on fp32 copies of the parameters",
     )
     group.add_argument(

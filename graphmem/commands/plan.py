@@ -44,7 +44,7 @@ class PlanCommand:
             "--enough", type=positive, default=5, metavar="N", help="ways to find (5)"
         )
         group.add_argument(
-            "--seconds", type=float, default=40.0, metavar="S", help="no trace begins later (40)"
+            "--seconds", type=float, default=35.0, metavar="S", help="no trace begins later (35)"
         )
         add_output(parser, REPORT_KINDS)
 

@@ -54,8 +54,7 @@ class Memory:
         Raises:
             UsageError: if the model's parameters and buffers alone are too much.
         """
-        own = (Category.PARAMETERS, Category.BUFFERS)
-        needed = sum(s.nbytes for s in schedule.storages if s.category in own and _stands(s))
+        needed = standing_bytes(schedule)
         if needed > self.allowed_bytes:
             raise UsageError(
                 f"{self.name} has {format_bytes(self.allowed_bytes)} for the run; the "
@@ -88,6 +87,12 @@ class Memory:
             return peak_and_breakdown(schedule, self.options)
         placement = place_within(schedule, self.options, self.budget)
         return peak_and_breakdown(schedule, self.options, placement)
+
+
+def standing_bytes(schedule: Schedule) -> int:
+    """The parameters and buffers of a run."""
+    own = (Category.PARAMETERS, Category.BUFFERS)
+    return sum(s.nbytes for s in schedule.storages if s.category in own and _stands(s))
 
 
 def _stands(storage: Storage) -> bool:

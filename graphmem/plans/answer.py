@@ -16,7 +16,7 @@ class Plan:
     """What to change so that a training fits.
 
     ``searched`` has the run as it is, the combinations that fit, the cheapest first, and those
-    that do not.
+    that do not. ``standing_bytes`` are the parameters and buffers of the run as it is.
     """
 
     subject: str
@@ -24,6 +24,7 @@ class Plan:
     budget_bytes: int | None
     allowed_bytes: int
     gpus: int | None
+    standing_bytes: int
     searched: Searched
     created_from: Mapping[str, Any]
     seconds: float
@@ -49,6 +50,7 @@ class Plan:
             "budget_bytes": self.budget_bytes,
             "allowed_bytes": self.allowed_bytes,
             "gpus": self.gpus,
+            "standing_bytes": self.standing_bytes,
             "base": self._line(searched.base),
             "fitting": fits,
             "others": others,

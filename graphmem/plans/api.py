@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
+from graphmem import parallelism
 from graphmem.errors import UsageError
-from graphmem.largest.memory import Memory
+from graphmem.largest.memory import Memory, standing_bytes
 from graphmem.options import Mode, Options, parse_bytes
 from graphmem.plans.answer import Plan
-from graphmem.plans.blocks import blocks_of
+from graphmem.plans.blocks import block_of, blocks_of
 from graphmem.plans.candidates import techniques
+from graphmem.plans.candidates.ranks import under_ddp
 from graphmem.plans.search import Search, Trace
 from graphmem.plans.technique import Run
 from graphmem.resolve import make_options, optimizer_name
-from graphmem.schedule import Category, Schedule
+from graphmem.schedule import Category, Phase, Schedule
 from graphmem.sources.inputs import ModelInputs
 from graphmem.sources.overrides import with_batch
+from graphmem.trace.flops import is_counted
 from graphmem.trace.inputs import as_call
 from graphmem.trace.lazy import materialized
 from graphmem.trace.run import trace_model
 
 ENOUGH = 5
-SECONDS = 40.0
+SECONDS = 35.0
+"""The last trace may take a fourth of a minute: less than a minute in all."""
 
 
 def plan(
@@ -51,7 +56,9 @@ def plan(
         kwargs: as for ``analyze``.
         device: the GPU that it is to fit on.
         budget: the bytes that PyTorch's allocator may reserve, such as ``"20GiB"``.
-        gpus: how many GPUs there are; None: one, and more of them are the last resort.
+        gpus: how many GPUs there are; None: one, and more of them are the last resort. With
+            several the run as it is is that of DistributedDataParallel, unless options say how
+            else it is spread.
         batch: the batch, if it may be cut into micro-batches: the first dimension of the inputs.
         loss: as for ``analyze``.
         optimizer: its name.
@@ -88,6 +95,7 @@ def made(
     enough: int = ENOUGH,
     seconds: float = SECONDS,
     on_trace: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Plan:
     """The plan of a run.
 
@@ -100,6 +108,7 @@ def made(
         enough: as for ``plan``.
         seconds: as for ``plan``.
         on_trace: is told of each trace that begins.
+        clock: the time, in seconds.
 
     Raises:
         UsageError: of an inference, which nothing here makes smaller.
@@ -107,31 +116,57 @@ def made(
     """
     if memory.options.mode is not Mode.TRAINING:
         raise UsageError("plan: it makes trainings fit; for an inference see max-batch")
-    start = time.monotonic()
-    search = Search(trace, memory, enough, seconds, on_trace)
+    memory = _over(memory, gpus)
+    start = clock()
+    search = Search(trace, memory, enough, seconds, on_trace, clock)
     base, schedule = search.base()
     run = _run(schedule, memory.options, gpus, batch)
-    found = search.find(base, run, [] if base.fit.fits else techniques(run))
+    candidates = [] if base.fit.fits else techniques(run)
+    found = search.find(base, run, candidates)
     return Plan(
         subject=subject,
         device=memory.options.device,
         budget_bytes=memory.budget,
         allowed_bytes=memory.allowed_bytes,
         gpus=gpus,
+        standing_bytes=standing_bytes(schedule),
         searched=found,
         created_from=memory.options.to_dict(),
-        seconds=time.monotonic() - start,
+        seconds=clock() - start,
     )
+
+
+def _over(memory: Memory, gpus: int | None) -> Memory:
+    """With several GPUs a run that does not say how it is spread is DistributedDataParallel's.
+
+    Raises:
+        UsageError: for an option that does not go with it.
+    """
+    options = replace(memory.options, **under_ddp(memory.options, gpus or 1))
+    parallelism.check(options)
+    return replace(memory, options=options)
 
 
 def _run(schedule: Schedule, options: Options, gpus: int | None, batch: int | None) -> Run:
     parameters = [s for s in schedule.storages if s.category is Category.PARAMETERS]
     fp32 = sum(s.nbytes for s in parameters if s.dtype == "float32")
+    blocks = blocks_of(schedule.modules)
     return Run(
         options=options,
         schedule=schedule,
-        blocks=blocks_of(schedule.modules),
+        blocks=blocks,
         batch=batch,
         gpus=gpus,
         fp32=2 * fp32 > sum(s.nbytes for s in parameters),
+        products=_products(schedule, frozenset(blocks)),
     )
+
+
+def _products(schedule: Schedule, blocks: frozenset[str]) -> tuple[str, ...]:
+    """The operators in the blocks' forward whose FLOPs torch counts, as ``aten.mm``."""
+    inside = {
+        ".".join(op.target.split(".")[:2])
+        for op in schedule.operations
+        if op.phase is Phase.FORWARD and block_of(op.module, blocks)
+    }
+    return tuple(sorted(name for name in inside if is_counted(name)))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
 
-from graphmem.schedule import TOP_LEVEL, Module
+from graphmem.schedule import TOP_LEVEL, Module, Storage
 
 _LEAST = 2
 
@@ -21,6 +23,23 @@ def blocks_of(modules: Iterable[Module]) -> tuple[str, ...]:
     alike = [m.path for m in called if counts[_parent(m.path), m.type] >= _LEAST]
     known = set(alike)
     return tuple(path for path in alike if not any(a in known for a in _above(path)))
+
+
+@dataclass(frozen=True)
+class Within:
+    """Whether a storage was made in a block."""
+
+    blocks: tuple[str, ...]
+
+    def __call__(self, storage: Storage) -> bool:
+        """Of a storage, by the module that holds it."""
+        return block_of(storage.module, frozenset(self.blocks)) is not None
+
+
+@cache
+def block_of(module: str, blocks: frozenset[str]) -> str | None:
+    """The block that a module is, or is in."""
+    return next((path for path in (*_above(module), module) if path in blocks), None)
 
 
 def _is_numbered(path: str) -> bool:

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from graphmem import liveness
+from graphmem.plans.blocks import block_of
 from graphmem.schedule import Phase, Schedule, Storage
 
 
@@ -91,7 +91,7 @@ def _blocks(schedule: Schedule, paths: Sequence[str]) -> list[Block]:
     backward: dict[str, list[int]] = defaultdict(list)
     known = frozenset(paths)
     for op in schedule.operations:
-        path = _block_of(op.module, known)
+        path = block_of(op.module, known)
         if op.step == schedule.steps and path is not None:
             if op.phase is Phase.FORWARD:
                 forward[path].append(op.index)
@@ -136,13 +136,5 @@ def _forward_readers(schedule: Schedule, paths: frozenset[str]) -> Mapping[int, 
     for op in schedule.operations:
         if op.step == schedule.steps and op.phase is Phase.FORWARD:
             for i in op.reads:
-                readers[i].add(_block_of(op.module, paths))
+                readers[i].add(block_of(op.module, paths))
     return readers
-
-
-@cache
-def _block_of(module: str, paths: frozenset[str]) -> str | None:
-    """The block that a module is, or is in."""
-    names = module.split(".")
-    above = (".".join(names[:end]) for end in range(1, len(names) + 1))
-    return next((path for path in above if path in paths), None)

@@ -44,14 +44,26 @@ def _head(plan: Line) -> Iterator[str]:
     where = plan["device"] or f"a budget of {format_bytes(plan['budget_bytes'])}"
     base = plan["base"]
     took = f"{format_bytes(base['allocated_bytes'])} allocated, {_left(base)}"
-    yield f"As it is it takes {took} of {where} ({format_bytes(plan['allowed_bytes'])} for the run)"
+    room = f"{where} ({format_bytes(plan['allowed_bytes'])} for the run)"
+    yield f"As it is{_spread(plan)} it takes {took} of {room}"
     if base["fits"]:
         yield "It fits: nothing has to be changed"
     elif plan["fitting"]:
         yield f"{len(plan['fitting'])} ways to make it fit, the cheapest first"
+    elif not plan["others"] and not plan["not_tried"]:
+        alone = format_bytes(plan["standing_bytes"])
+        yield f"Nothing that is known can make it fit: parameters and buffers alone take {alone}"
     else:
         nearest = plan["nearest"]
         yield f"Nothing that was tried fits; the nearest is {_names(nearest)}: {_left(nearest)}"
+
+
+def _spread(plan: Line) -> str:
+    """How the run as it is has several GPUs, if nobody said."""
+    options = plan["created_from"]
+    if plan["gpus"] in (None, 1) or not options["ddp"]:
+        return ""
+    return f", one of {options['ranks']} under DistributedDataParallel,"
 
 
 def _left(line: Line) -> str:
@@ -111,8 +123,16 @@ def _recipe(number: int, line: Line, style: str) -> str:
 def _rest(plan: Line) -> Iterator[str]:
     if plan["impossible"]:
         yield f"{plan['impossible']} other combinations can't fit, whatever they leave"
-    for failed in plan["failed"]:
-        yield f"{' + '.join(failed['techniques'])}: {failed['error']}"
+    yield from _failed(plan["failed"])
     if plan["not_tried"]:
         yield f"{plan['not_tried']} more combinations were not tried"
     yield f"{plan['seconds']:.0f} s"
+
+
+def _failed(lines: Sequence[Line]) -> Iterator[str]:
+    """What could not be traced, one line for each reason, with the first that had it."""
+    by_error: dict[str, list[str]] = {}
+    for line in lines:
+        by_error.setdefault(line["error"], []).append(" + ".join(line["techniques"]))
+    for error, (first, *more) in by_error.items():
+        yield f"{first}{f' and {len(more)} more' if more else ''}: {error}"

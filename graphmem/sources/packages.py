@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from types import ModuleType
 
 from graphmem.errors import ModelLoadError, one_line
@@ -27,3 +28,10 @@ def needed(package: str, extra: str, subject: str) -> ModuleType:
         raise ModelLoadError(
             f"{subject}: {package} can't be imported: {one_line(error)}"
         ) from error
+
+
+def missing(package: str) -> str | None:
+    """What to do for a package that is not installed; None if it is. Nothing is imported."""
+    if importlib.util.find_spec(package) is not None:
+        return None
+    return f"needs {package}: pip install 'graphmem[{package}]'"

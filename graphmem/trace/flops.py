@@ -40,6 +40,14 @@ def _formula_of(func: OpOverload) -> Formula | None:
     return formulas().get(_LIKE.get(packet, packet))
 
 
+def is_counted(name: str) -> bool:
+    """Whether the operators of a name such as ``aten.mm`` compute what is counted."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return _LIKE.get(found, found) in formulas()
+
+
 class Flops:
     """What the operators of each step compute."""
 

@@ -11,8 +11,15 @@ from torch import Tensor, nn
 import graphmem
 from graphmem.cli import main
 from graphmem.errors import ExitCode, UsageError
-from graphmem.plans import Plan
+from graphmem.largest import Memory
+from graphmem.options import Options
+from graphmem.plans import Plan, made
 from graphmem.plans.candidates import CANDIDATES
+from graphmem.resolve import make_options
+from graphmem.schedule import Schedule
+from graphmem.trace.inputs import as_call
+from graphmem.trace.lazy import materialized
+from graphmem.trace.run import trace_model
 
 ROWS = 8192
 
@@ -81,10 +88,22 @@ def test_a_run_that_fits_is_left_as_it_is() -> None:
 
 
 def test_where_nothing_fits_it_says_how_far_the_best_is() -> None:
-    plan = _plan("24MiB", gpus=1, enough=1)
+    spec = graphmem.spec(f"{ROWS}x64")
+    plan = graphmem.plan(Stack(), spec, budget="44MiB", gpus=1, seconds=0)
     assert not plan
+    assert len(plan.searched.others) == 1  # one is tried in any case
     assert plan.to_dict()["nearest"]["headroom_bytes"] < 0
     assert "Nothing that was tried fits; the nearest is" in str(plan)
+
+
+def test_a_budget_below_the_parameters_is_one_line() -> None:
+    plan = _plan("256kB", gpus=1)
+    assert not plan
+    assert plan.searched.others == ()
+    alone = 6 * (2 * 64 * 512 + 512 + 64) * 4  # Stack's layers: 1,586,688 B
+    assert plan.standing_bytes == alone
+    text = " ".join(str(plan).split())
+    assert "can make it fit: parameters and buffers alone take 1.51 MiB" in text
 
 
 def test_micro_batches_are_of_a_batch_that_may_be_cut() -> None:
@@ -125,3 +144,50 @@ def test_a_mistake_is_one_line(
 ) -> None:
     assert main(["plan", "tests/plans/factories.py:stack", *arguments]) == ExitCode.UNUSABLE
     assert message in capsys.readouterr().err
+
+
+def test_with_several_gpus_the_run_as_it_is_has_the_buckets_of_ddp() -> None:
+    spec = graphmem.spec(f"{ROWS}x64")
+    plan = _plan("150MiB", gpus=2, enough=1)
+    report = graphmem.analyze(Stack(), spec, ddp=True, ranks=2)
+    assert plan.searched.base.peak.allocated_bytes == report.peak.allocated_bytes
+    assert "As it is, one of 2 under DistributedDataParallel, it takes" in " ".join(
+        str(plan).split()
+    )
+
+
+def test_an_option_that_ddp_does_not_go_with_is_named() -> None:
+    with pytest.raises(UsageError, match="ddp: not simulated with chunked loss"):
+        _plan("150MiB", gpus=2, chunked_loss=2)
+
+
+def test_a_package_that_is_missing_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = "needs peft: pip install 'graphmem[peft]'"
+    monkeypatch.setattr("graphmem.plans.search.missing", lambda package: lacking)
+    plan = _plan("24MiB", gpus=1, enough=1)
+    failed = plan.to_dict()["failed"]
+    assert [line["techniques"] for line in failed if line["error"] == lacking] == [
+        ["LoRA"],
+        ["LoRA on 8 bits"],
+        ["QLoRA"],
+    ]
+    assert f"LoRA and 2 more: {lacking}" in " ".join(str(plan).split())
+
+
+def test_each_loss_has_its_share_of_the_time() -> None:
+    """A trace takes ten seconds of the clock: fifty are five of them, of one loss each."""
+    now = [0.0]
+    spec = graphmem.spec(f"{ROWS}x64")
+
+    def trace(changed: Options, parts: int) -> Schedule:
+        now[0] += 10
+        call = as_call(spec, None)
+        model = Stack()
+        with materialized(model, call):
+            return trace_model(model, call, changed, None, changed.optimizer).schedule
+
+    memory = Memory(make_options(), 150 << 20)
+    plan = made("Stack", trace, memory, 1, None, 99, 50, clock=lambda: now[0])
+    tried = [*plan.searched.fitting, *plan.searched.others]
+    assert len({max(t.loses for t in one.techniques) for one in tried}) >= 3
+    assert now[0] <= 60  # the last begins at 50

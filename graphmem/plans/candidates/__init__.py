@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from graphmem.plans.candidates import (
+    adapters,
     allocator,
     checkpointing,
     chunked_loss,
+    frozen,
+    gradients,
+    layouts,
     micro_batches,
     offloading,
     optimizer_step,
@@ -22,6 +26,8 @@ from graphmem.plans.technique import Run, Technique
 
 CANDIDATES: tuple[Callable[[Run], Iterator[Technique]], ...] = (
     allocator.techniques,
+    gradients.techniques,
+    layouts.techniques,
     optimizer_step.techniques,
     micro_batches.techniques,
     chunked_loss.techniques,
@@ -29,6 +35,8 @@ CANDIDATES: tuple[Callable[[Run], Iterator[Technique]], ...] = (
     offloading.techniques,
     precision.techniques,
     optimizers.techniques,
+    adapters.techniques,
+    frozen.techniques,
     ranks.techniques,
 )
 """In the order in which equally cheap ones are tried."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphmem.plans.technique import Loses, Run, Technique
-from graphmem.schedule import Category
+from graphmem.schedule import Category, Storage
 
 _CHUNKS = 8
 
 
 def techniques(run: Run) -> Iterator[Technique]:
     """Eight chunks, of a model whose losses are of a vocabulary."""
-    if run.options.chunked_loss is None and _has_logits(run):
+    vocabulary = _vocabulary(run)
+    if run.options.chunked_loss is None and vocabulary is not None:
+
+        def has_logits(storage: Storage) -> bool:
+            return storage.shape[-1:] == (vocabulary,)
+
         yield Technique(
             name=f"loss in {_CHUNKS} chunks",
             loses=Loses.RECOMPUTATION,
@@ -25,9 +30,13 @@ def techniques(run: Run) -> Iterator[Technique]:
                 Category.OUTPUTS: 0.0,
                 Category.TEMPORARIES: 0.0,
             },
+            scope=has_logits,
         )
 
 
-def _has_logits(run: Run) -> bool:
-    """Whether the loss is a cross-entropy of the model's own."""
-    return any(op.target.startswith("aten.nll_loss_forward") for op in run.schedule.operations)
+def _vocabulary(run: Run) -> int | None:
+    """The classes of the model's own cross-entropy; None where it has none."""
+    schedule = run.schedule
+    losses = (op for op in schedule.operations if op.target.startswith("aten.nll_loss_forward"))
+    shapes = (schedule.storages[i].shape for op in losses for i in op.reads)
+    return next((shape[-1] for shape in shapes if len(shape) > 1), None)

@@ -28,5 +28,6 @@ def techniques(run: Run) -> Iterator[Technique]:
         flag="--offload optimizer",
         code="DeepSpeed: zero_optimization.offload_optimizer.device = cpu",
         change={"offload": "optimizer", "pin_memory": False},
-        least={Category.OPTIMIZER_STATES: 0.0, Category.TEMPORARIES: 0.0},
+        least={Category.OPTIMIZER_STATES: 0.0},
+        least_in_step={Category.GRADIENTS: 0.0, Category.TEMPORARIES: 0.0},
     )
