@@ -41,7 +41,7 @@ class MaxBatch:
     after, None where there is none: the model takes no more (``refusal``), or memory is no
     limit. ``exceptions`` are smaller sizes that were seen not to fit. ``looked_to`` is None if
     no larger size fits; else those up to it were looked at. ``traced`` are the sizes whose run
-    was traced; all others follow from these.
+    was traced; all others follow from these. Only multiples of ``multiple_of`` are sizes.
     """
 
     subject: str
@@ -58,6 +58,7 @@ class MaxBatch:
     exceptions: tuple[int, ...]
     looked_to: int | None
     traced: tuple[int, ...]
+    multiple_of: int
     created_from: Mapping[str, Any]
 
     def __int__(self) -> int:
@@ -89,6 +90,7 @@ class MaxBatch:
             "exceptions": list(self.exceptions),
             "looked_to": self.looked_to,
             "traced": list(self.traced),
+            "multiple_of": self.multiple_of,
         }
 
     def _limit(self) -> dict[str, Any] | None:

@@ -128,6 +128,7 @@ def largest(
         exceptions=found.exceptions,
         looked_to=found.looked_to,
         traced=tuple(search.traced),
+        multiple_of=step,
         created_from=memory.options.to_dict(),
     )
 

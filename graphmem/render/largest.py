@@ -102,8 +102,19 @@ def _facts(answer: Answer) -> Iterator[str]:
         yield f"smaller ones that do not fit: {', '.join(map(str, answer['exceptions']))}"
     if answer["looked_to"] is not None:
         yield f"between {answer['size']} and {answer['looked_to']} none fits; above, not looked at"
+    yield from _between(answer)
     traced = ", ".join(map(str, answer["traced"]))
     yield f"traced at {traced}; all other sizes follow from these"
+
+
+def _between(answer: Answer) -> Iterator[str]:
+    """That sizes between two multiples were not asked, where one of them may fit."""
+    step, size = answer["multiple_of"], answer["size"]
+    if step > 1 and answer["next"] is not None:
+        yield (
+            f"only multiples of {step} were tried: of {size + 1} to {size + step - 1} some may "
+            "fit; multiple-of 1 finds the largest, with more traces"
+        )
 
 
 def _peak(sized: Answer) -> str:

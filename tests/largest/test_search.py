@@ -176,6 +176,9 @@ def test_a_sequence_goes_by_64() -> None:
     memory = Memory(make_options(), 48 * MIB)
     assert memory.fit(trace(found.size).schedule).fits
     assert not memory.fit(trace(found.size + 64).schedule).fits
+    assert found.to_dict()["multiple_of"] == 64
+    said = " ".join(str(found).split())
+    assert f"of {found.size + 1} to {found.size + 63} some may fit; multiple-of 1 finds" in said
 
 
 @pytest.mark.parametrize(("device", "budget"), [(None, None), ("T4", 0)])
