@@ -19,7 +19,10 @@ COMMANDS = {
         f"estimate {LEDGER} --hidden 4096 --layers 32",
     ),
     "The quick formula: 100 M parameters": (
-        "A layer keeps so many bytes, and temporaries are a share of these.",
+        "A layer keeps so many bytes, and temporaries are a share of these. Where the sum is said\n"
+        "to be about 3 GB, gradients are not in it: parameters 0.4, Adam's two states 0.8, layers\n"
+        "1.0 and temporaries 0.8 are 3.0 GB. A gradient for each parameter is another 0.4; it\n"
+        "stands beside the states in every step, so it is counted here.",
         "estimate --params 100e6 --optimizer adam --layers 20 --activation-bytes 50MB "
         "--temporary-share 0.8",
     ),
