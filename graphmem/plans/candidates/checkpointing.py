@@ -54,7 +54,7 @@ def _selective(checkpoint: str, run: Run) -> Technique:
         f"create_selective_checkpoint_contexts, [{', '.join(run.products)}]))",
         change={"checkpoint": checkpoint, "checkpoint_save": saved},
         least={Category.SAVED_FOR_BACKWARD: 0.0},
-        likely={Category.SAVED_FOR_BACKWARD: 0.5},
+        likely={Category.SAVED_FOR_BACKWARD: 0.9},  # products make most of what is kept
         scope=Within(run.blocks),
         family=_FAMILY,
         strength=1,
