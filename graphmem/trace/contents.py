@@ -14,6 +14,8 @@ from typing import Any
 class _Copied:
     """A container and a copy of its contents, to be put back into the same object."""
 
+    __slots__ = ("_is_back", "container", "contents")
+
     def __init__(self, container: Any) -> None:
         self.container = container
         self.contents: Any = None

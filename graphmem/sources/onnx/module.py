@@ -50,6 +50,9 @@ Missing = Callable[[Node], Registered | None]
 """What to run for a node without a rule."""
 
 
+_NONE: frozenset[int] = frozenset()
+"""Of most nodes: one object for all of them."""
+
 _GIVEN = 0
 """The source of an input that forward is given."""
 
@@ -260,7 +263,7 @@ class _Builder:
         captured = {name: body.captured() for name, body in node.bodies()}
         free = {n: tuple(c for c in names if c not in weights) for n, names in captured.items()}
         bodies = {name: (self.module(body, weights), free[name]) for name, body in node.bodies()}
-        unread = frozenset(p for p, n in enumerate(node.outputs) if n not in known.read)
+        unread = frozenset(p for p, n in enumerate(node.outputs) if n not in known.read) or _NONE
         module = OnnxNode(Call(node, {}, own, known.types, unread), registered, held, bodies)
         path = tree.add(node.name, module)
         names = [n for p, n in enumerate(node.inputs) if n and p not in own]
