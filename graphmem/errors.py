@@ -59,8 +59,8 @@ class InvariantError(GraphmemError):
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type where it has none."""
-    text = " ".join(str(error).split("\n", 1)[0].split())
+    """The first line of an error's message that says something, or its type where none does."""
+    text = " ".join(str(error).strip().split("\n", 1)[0].split())
     return text or type(error).__name__
 
 
