@@ -41,6 +41,12 @@ class Case(Protocol):
         """The model with its inputs, as graphmem loads them."""
 
 
+def said(assume: Mapping[Mode, Mapping[str, int]]) -> str:
+    """What is assumed of lines, as the command line is told."""
+    lines = ((mode, line) for mode, lines in assume.items() for line in lines.items())
+    return ", ".join(f"{mode}: --assume {line}={value}" for mode, (line, value) in lines)
+
+
 @dataclass
 class NamedCase:
     """A model that graphmem knows by name, such as ``timm:resnet18``: not run for real.
@@ -54,8 +60,7 @@ class NamedCase:
     @property
     def how(self) -> str:
         """What was said beside the name."""
-        said = ((mode, line) for mode, lines in self.assume.items() for line in lines.items())
-        return ", ".join(f"{mode}: --assume {line}={value}" for mode, (line, value) in said)
+        return said(self.assume)
 
     def refused(self, mode: Mode) -> str | None:
         """Nothing is asked: the model is of a published size."""
