@@ -119,7 +119,11 @@ class Search:
         Raises:
             GraphmemError: as the trace raises it.
         """
-        return self._tried((), self._memory.options), self._schedule((), self._memory.options)
+        options = self._memory.options
+        schedule = self._schedule((), options)
+        # As analyze says it: what a run that is far too large lacks is simulated too.
+        peak, fit = self._memory.peak(schedule)[0], self._memory.fit(schedule)
+        return Tried((), options, peak, fit, schedule.flops), schedule
 
     def find(self, base: Tried, run: Run, candidates: Sequence[Technique]) -> Searched:
         """The combinations that fit."""

@@ -65,6 +65,11 @@ def test_all_that_is_told_fits_and_is_what_analyze_gives(found: Plan) -> None:
         assert one.peak.reserved_bytes <= 150 << 20
 
 
+def test_what_the_run_lacks_as_it_is_is_what_analyze_says(found: Plan) -> None:
+    own = graphmem.analyze(Stack(), graphmem.spec(f"{ROWS}x64")).fits("150MiB")
+    assert found.searched.base.fit.headroom_bytes == own.headroom_bytes < 0
+
+
 def test_the_cheapest_come_first_and_none_has_more_than_it_needs(found: Plan) -> None:
     fitting = found.searched.fitting
     worst = [max(t.loses for t in one.techniques) for one in fitting]
