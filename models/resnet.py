@@ -25,3 +25,10 @@ def resnet50_fine(batch: int = 32) -> tuple[nn.Module, InputSpec]:
     model = torchvision.models.resnet50(weights=None)
     model.conv1.stride = (1, 1)
     return model, InputSpec((batch, 3, 224, 224))
+
+
+def resnet1001(batch: int = 8) -> tuple[nn.Module, InputSpec]:
+    """A ResNet of 1,001 layers: 333 bottlenecks of three, the stem and the classifier."""
+    block = torchvision.models.resnet.Bottleneck
+    model: nn.Module = torchvision.models.ResNet(block, [83, 83, 83, 84])
+    return model, InputSpec((batch, 3, 224, 224))
