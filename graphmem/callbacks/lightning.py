@@ -19,7 +19,7 @@ import torch
 
 from graphmem.analysis import record
 from graphmem.callbacks.examples import example_batch
-from graphmem.callbacks.told import Told
+from graphmem.callbacks.told import Telling
 from graphmem.errors import UsageError
 from graphmem.report import Report
 
@@ -36,40 +36,13 @@ _AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 _OTHERS = ("32-true", "64-true", "bf16-true", "16-true")
 
 
-class MemoryCallback(_lightning().Callback):  # type: ignore[misc]  # either package's
+class MemoryCallback(Telling, _lightning().Callback):  # type: ignore[misc]  # either package's
     """Prints the predicted peak before the first step and, on a GPU, the measured one.
 
-    ``report`` is the prediction (None where it can't be made), ``measured`` what was measured.
     The module's own ``training_step`` is run as Lightning runs it: gradients of the step before
-    live until its loss is there. What it logs meanwhile goes nowhere.
-
-    Args:
-        device: the GPU, such as ``"L4"``; by default the one that PyTorch has.
-        inputs: a batch, as ``training_step`` takes it; by default the first items of the dataset.
-        say: prints a line.
-        options: more arguments of ``graphmem.record``.
+    live until its loss is there. What it logs meanwhile goes nowhere. ``options`` are those of
+    ``graphmem.record``.
     """
-
-    def __init__(
-        self,
-        device: str | None = None,
-        inputs: Any = None,
-        say: Callable[[str], None] = print,
-        **options: Any,
-    ) -> None:
-        self._told = Told(device, say)
-        self._inputs = inputs
-        self._options = options
-
-    @property
-    def report(self) -> Report | None:
-        """The prediction."""
-        return self._told.report
-
-    @property
-    def measured(self) -> Any:
-        """What was measured, None before and without a GPU."""
-        return self._told.measured
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Predict."""

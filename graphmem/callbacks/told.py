@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -63,6 +64,41 @@ class Told:
             torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
         )
         self._say(f"graphmem: {beside(self.measured, self.report, steps)}")
+
+
+class Telling:
+    """What the callbacks of all trainers have in common.
+
+    ``report`` is the prediction (None where it can't be made), ``measured`` what was measured
+    (None before, and without a GPU).
+
+    Args:
+        device: the GPU, such as ``"L4"``; by default the one that PyTorch has.
+        inputs: a batch, as the trainer hands it on; by default the first items of the dataset.
+        say: prints a line.
+        options: more arguments of the analysis.
+    """
+
+    def __init__(
+        self,
+        device: str | None = None,
+        inputs: Any = None,
+        say: Callable[[str], None] = print,
+        **options: Any,
+    ) -> None:
+        self._told = Told(device, say)
+        self._inputs = inputs
+        self._options = options
+
+    @property
+    def report(self) -> Report | None:
+        """The prediction."""
+        return self._told.report
+
+    @property
+    def measured(self) -> Measured | None:
+        """The measurement."""
+        return self._told.measured
 
 
 def predicted(report: Report) -> str:

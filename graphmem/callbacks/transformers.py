@@ -20,44 +20,17 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from graphmem.analysis import analyze
 from graphmem.callbacks.examples import example_batch
-from graphmem.callbacks.told import Told
+from graphmem.callbacks.told import Telling
 from graphmem.report import Report
 
 
-class MemoryCallback(TrainerCallback):
+class MemoryCallback(Telling, TrainerCallback):
     """Prints the predicted peak before the first step and, on a GPU, the measured one.
 
-    ``report`` is the prediction (None where it can't be made), ``measured`` what was measured.
     The prediction is of the model, batch size, precision, accumulation, clipping and optimizer
-    that the Trainer has. The model is left as it was.
-
-    Args:
-        device: the GPU, such as ``"L4"``; by default the one that PyTorch has.
-        inputs: a batch, as the model takes it; by default the first items of the dataset.
-        say: prints a line.
-        options: more arguments of ``graphmem.analyze``.
+    that the Trainer has. The model is left as it was. ``options`` are those of
+    ``graphmem.analyze``.
     """
-
-    def __init__(
-        self,
-        device: str | None = None,
-        inputs: Any = None,
-        say: Callable[[str], None] = print,
-        **options: Any,
-    ) -> None:
-        self._told = Told(device, say)
-        self._inputs = inputs
-        self._options = options
-
-    @property
-    def report(self) -> Report | None:
-        """The prediction."""
-        return self._told.report
-
-    @property
-    def measured(self) -> Any:
-        """What was measured, None before and without a GPU."""
-        return self._told.measured
 
     def on_train_begin(
         self,
