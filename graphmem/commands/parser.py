@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import shutil
+import textwrap
 from typing import Any, NoReturn
 
 import graphmem
 from graphmem import as_text, commands
 from graphmem.errors import UsageError
+
+_MOST_WIDTH = 120
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,6 +75,16 @@ def top_parser() -> Parser:
 
 
 def _summaries() -> list[str]:
-    """The first line of each command's docstring."""
+    """The first line of each command's docstring, as wide as the terminal."""
     texts = {name: type(commands.load(name)).__doc__ or "" for name in commands.COMMANDS}
-    return [f"  {name:<10} {text.strip().splitlines()[0]}" for name, text in texts.items()]
+    column = max(map(len, texts)) + 2
+    width = min(shutil.get_terminal_size().columns, _MOST_WIDTH)
+    return [
+        textwrap.fill(
+            text.strip().splitlines()[0],
+            width,
+            initial_indent=f"  {name:<{column}}",
+            subsequent_indent=" " * (column + 2),
+        )
+        for name, text in texts.items()
+    ]
