@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Example = tuple[nn.Module, tuple[Tensor, ...]]
+from graphmem.sources.inputs import InputSpec
+
+Example = tuple[nn.Module, InputSpec]
 
 
 class _Attention(nn.Module):
@@ -77,53 +79,51 @@ class _Averaged(nn.Module):
         return self.net(x)
 
 
-def scores() -> Example:
+def scores(batch: int = 4) -> Example:
     """Attention whose scores are written out."""
-    return _Attention(), (torch.zeros(4, 1024, 256),)
+    return _Attention(), InputSpec((batch, 1024, 256))
 
 
-def fused_scores() -> Example:
+def fused_scores(batch: int = 4) -> Example:
     """The same by a fused kernel."""
-    return _Attention(fused=True), (torch.zeros(4, 1024, 256),)
+    return _Attention(fused=True), InputSpec((batch, 1024, 256))
 
 
-def logits() -> Example:
+def logits(batch: int = 4) -> Example:
     """A large vocabulary."""
-    return _Head(), (torch.zeros(4, 512, dtype=torch.int64),)
+    return _Head(), InputSpec((batch, 512), torch.int64, high=50257)
 
 
-def activations() -> Example:
+def activations(batch: int = 4096) -> Example:
     """Many layers, each of which keeps its input for backward."""
     layers = [nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(24)]
-    return nn.Sequential(*layers), (torch.zeros(4096, 256),)
+    return nn.Sequential(*layers), InputSpec((batch, 256))
 
 
-def states() -> Example:
+def states(batch: int = 8) -> Example:
     """Wide layers and a small batch: weights, their gradients and the optimizer's states."""
-    return nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096)), (
-        torch.zeros(8, 4096),
-    )
+    layers = (nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))
+    return nn.Sequential(*layers), InputSpec((batch, 4096))
 
 
-def keeps_its_losses() -> Example:
+def keeps_its_losses(batch: int = 256) -> Example:
     """A list of losses that grows in every step."""
-    return _Keeps(), (torch.zeros(256, 512),)
+    return _Keeps(), InputSpec((batch, 512))
 
 
-def averaged() -> Example:
+def averaged(batch: int = 64) -> Example:
     """An average of the weights."""
-    return _Averaged(), (torch.zeros(64, 1024),)
+    return _Averaged(), InputSpec((batch, 1024))
 
 
-def convolutions() -> Example:
+def convolutions(batch: int = 8) -> Example:
     """Large images: what the convolutions' kernels take for themselves."""
-    return nn.Sequential(
-        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()
-    ), (torch.zeros(8, 3, 256, 256),)
+    layers = (nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU())
+    return nn.Sequential(*layers), InputSpec((batch, 3, 256, 256))
 
 
-def uneven() -> Example:
+def uneven(batch: int = 8192) -> Example:
     """Tensors that grow from layer to layer: blocks of the smaller ones fit none of the larger."""
     widths = [64 * (i + 2) for i in range(24)]
     layers = [nn.Linear(a, b) for a, b in pairwise(widths)]
-    return nn.Sequential(*layers), (torch.zeros(8192, 128),)
+    return nn.Sequential(*layers), InputSpec((batch, 128))

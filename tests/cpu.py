@@ -23,3 +23,12 @@ as_measured = pytest.mark.skipif(
     reason="the kernels of ONNX Runtime were measured on CPUs with AVX-512 and VNNI",
 )
 """For tests that hold a prediction, or integer arithmetic, to a run of ONNX Runtime."""
+
+packs_as_measured = pytest.mark.skipif(
+    "amx_int8" in _flags(),
+    reason="on CPUs with AMX products of unsigned and signed bytes pack 64 rows, not 4",
+)
+"""For tests of what is packed of a signed weight for unsigned operands.
+
+Measured on a CPU with AMX: [80, 100] packs to 112 * (128 + 4) bytes, not 112 * (80 + 4).
+"""

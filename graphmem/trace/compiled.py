@@ -111,7 +111,8 @@ class CompiledCalls:
         self._recorder = session.recorder
         self._modules = session.modules
         with self._modules.unwatched():
-            self._model = torch.compile(model, backend=self._compile)
+            # A function, which is its own deep copy: Lightning keeps one of what is given here.
+            self._model = torch.compile(model, backend=lambda *graph: self._compile(*graph))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model, compiling what is new to it."""

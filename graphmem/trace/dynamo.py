@@ -67,7 +67,14 @@ class _StandIn(ModuleType):
             raise AttributeError(name)
         raise DynamoAsked
 
-    def _left_alone(self, fn: Any, recursive: bool = True, *, wrapping: bool = True) -> Any:
+    def _left_alone(
+        self,
+        fn: Any = None,
+        recursive: bool = True,
+        *,
+        reason: str | None = None,
+        wrapping: bool = True,
+    ) -> Any:
         """A function as it is, with no Dynamo to keep off."""
         if not isinstance(fn, FunctionType):
             raise DynamoAsked

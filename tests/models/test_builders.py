@@ -26,13 +26,27 @@ FACTORIES = [
     "vit.py:vit_small",
     "resnet.py:resnet18",
     "resnet.py:resnet50",
+    "resnet.py:resnet50_fine",
+    "resnet.py:resnet1001",
+    "causes.py:scores",
+    "causes.py:fused_scores",
+    "causes.py:logits",
+    "causes.py:activations",
+    "causes.py:states",
+    "causes.py:keeps_its_losses",
+    "causes.py:averaged",
+    "causes.py:convolutions",
+    "causes.py:uneven",
     "convnet.py:convnet",
     "convnet.py:channels_last",
     "checkpointed.py:kept",
     "checkpointed.py:reentrant",
     "checkpointed.py:not_reentrant",
 ]
-LARGE = ("decoder.py:medium", "gpt2.py:gpt2_small", "resnet.py:resnet50")
+LARGE = (
+    *("decoder.py:medium", "gpt2.py:gpt2_small", "resnet.py:resnet50"),
+    *("resnet.py:resnet50_fine", "resnet.py:resnet1001", "causes.py:uneven"),
+)
 SMALL = [f for f in FACTORIES if f not in LARGE]
 
 

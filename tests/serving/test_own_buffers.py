@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from graphmem.serving.settings import ServeSettings
-from tests.cpu import as_measured
+from tests.cpu import as_measured, packs_as_measured
 from tests.serving.kernels import Array, Kernel, figures, floats, small
 
 pytestmark = as_measured
@@ -305,7 +305,13 @@ CASES = dict(
 )
 
 
-@pytest.mark.parametrize("name", CASES)
+def _case(name: str) -> Any:
+    """A case, with what it needs of the CPU."""
+    packs_signed = "uint8 int8" in name or name.startswith("DynamicQuantizeMatMul int8")
+    return pytest.param(name, marks=[packs_as_measured] if packs_signed else [])
+
+
+@pytest.mark.parametrize("name", [*map(_case, CASES)])
 def test_every_figure_of_a_kernel_is_predicted(name: str, tmp_path: Path) -> None:
     predicted, measured = figures(CASES[name], tmp_path, ServeSettings(optimize=False))
     assert predicted == measured
