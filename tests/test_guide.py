@@ -11,6 +11,7 @@ import pytest
 
 from graphmem.cli import main
 from graphmem.errors import ExitCode
+from graphmem.targets.cuda.cudnn import library
 from tools import guide
 
 PAGES = sorted(guide.GUIDE.glob("*.md"))
@@ -21,11 +22,18 @@ def _text(page: Path) -> str:
     return page.read_text("utf-8")
 
 
+def _asks_cudnn_9_24() -> bool:
+    found = library.load()
+    return isinstance(found, library.Library) and found.version == 92400
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_outputs_of_a_page_are_what_its_commands_print(
     page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("transformers")
+    if "cuDNN 9.24.0" in _text(page) and not _asks_cudnn_9_24():
+        pytest.skip("the page was made with cuDNN 9.24.0, which is not installed")
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "80")
     assert guide.filled(_text(page)) == _text(page), "run tools/guide.py"
