@@ -62,6 +62,12 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="kNextPowerOfTwo (default) or kSameAsRequested",
     )
+    group.add_argument(
+        "--amx",
+        action=argparse.BooleanOptionalAction,
+        help="the processor that serves has AMX, whose kernels pack some weights of bytes "
+        "otherwise (off; verify looks at its own)",
+    )
     group.add_argument("--gpu-mem-limit", metavar="SIZE", help="the most that the arena may hold")
 
 
@@ -103,6 +109,7 @@ def settings_of(arguments: argparse.Namespace) -> ServeSettings:
         packs=not arguments.no_prepacking,
         run=RunSettings(mem_pattern=not arguments.no_mem_pattern, arena=arena),
         provider=Provider(_provider(arguments)),
+        has_amx=bool(arguments.amx),
     )
     return with_options(settings, arguments.ort_option)
 
@@ -138,6 +145,7 @@ def served(arguments: argparse.Namespace) -> tuple[Report, Schedule]:
     shown = {name: options.to_dict()[name] for name in ("mode", "target", "trip_count")}
     shown |= {"ort_optimize": settings.optimize, "threads": settings.threads}
     shown |= {} if settings.packs else {"prepacking": False}
+    shown |= {"amx": True} if settings.has_amx else {}
     shown |= {"provider": str(settings.provider)}
     if settings.cuda.given:
         shown |= {"ort_options": dict(settings.cuda.given)}

@@ -79,10 +79,12 @@ class Verify:
 def _verify_serving(arguments: argparse.Namespace, kind: str) -> ExitCode:
     """Run the model in ONNX Runtime beside its prediction."""
     from graphmem.measure.ort import verify_serving
+    from graphmem.measure.processor import has_amx
     from graphmem.render.serving import rendered
     from graphmem.serving.session import serve
 
     options = options_of(arguments, ONNXRUNTIME)
+    arguments.amx = has_amx() if arguments.amx is None else arguments.amx
     settings = settings_of(arguments)
     session = serve(arguments.subject, request_of(arguments, options), options, settings)
     result = verify_serving(session, settings)

@@ -57,6 +57,7 @@ def assemble(
     *,
     packs: bool = True,
     in_block: bool = False,
+    has_amx: bool = False,
 ) -> Assembled:
     """One execution of an optimized model.
 
@@ -68,8 +69,10 @@ def assemble(
         threads: how many work on one operator.
         packs: kernels pack their weights.
         in_block: all weights of a graph lie in one block of the arena.
+        has_amx: of the processor.
     """
-    maker = _Assembler(proto, threads, original, packs=packs, in_block=in_block)
+    kept = Kept(_filled(proto.graph), packs=packs, in_block=in_block, has_amx=has_amx)
+    maker = _Assembler(proto, threads, original, kept)
     maker.kept.graph(model.graph, {}, call, {n: r.element for n, r in inputs.items() if r.element})
     scope = _Scope(dict(inputs), {})
     execution = maker.graph(proto.graph, original.graph, model.graph, call, scope, None)
@@ -108,11 +111,9 @@ class _Assembler:
         proto: onnx.ModelProto,
         threads: int,
         original: onnx.ModelProto,
-        *,
-        packs: bool,
-        in_block: bool,
+        kept: Kept,
     ) -> None:
-        self.kept = Kept(_filled(proto.graph), packs=packs, in_block=in_block)
+        self.kept = kept
         self.dims = Dims(proto, original)
         self.originals = dict(_named_bodies(original.graph))
         self.threads = threads

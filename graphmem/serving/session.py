@@ -83,6 +83,7 @@ def serve(
         threads=settings.threads,
         packs=settings.packs,
         in_block=not settings.packs and settings.run.mem_pattern,
+        has_amx=settings.has_amx,
     )
     missing = (_NOT_INSTALLED,) if settings.optimize and not can_optimize else ()
     lacks = missing_values(path, original) if can_optimize else ()

@@ -59,7 +59,8 @@ class ServeSettings:
     kernels pack their weights when the session begins (``session.disable_prepacking`` off); if
     not, and with memory patterns, all weights of a graph lie in one block of the arena
     (``SessionState::FinalizeSessionStateImpl`` in onnxruntime/core/framework/session_state.cc).
-    ``runs`` with the same inputs; from the second on there is a memory pattern.
+    ``runs`` with the same inputs; from the second on there is a memory pattern. ``has_amx``: the
+    processor has AMX, whose kernels pack some weights otherwise.
     """
 
     optimize: bool = True
@@ -69,6 +70,7 @@ class ServeSettings:
     run: RunSettings = field(default_factory=RunSettings)
     provider: Provider = Provider.CPU
     cuda: CudaSettings = field(default_factory=CudaSettings)
+    has_amx: bool = False
 
 
 STRATEGIES = tuple(map(str, ExtendStrategy))

@@ -33,11 +33,15 @@ class Kept:
         filled: weights that nodes fill while the model runs: they are no initializers.
         packs: kernels pack their weights.
         in_block: all weights of a graph lie in one block of the arena.
+        has_amx: of the processor.
     """
 
-    def __init__(self, filled: frozenset[str], *, packs: bool, in_block: bool) -> None:
+    def __init__(
+        self, filled: frozenset[str], *, packs: bool, in_block: bool, has_amx: bool = False
+    ) -> None:
         self.filled = filled
         self.packs = packs
+        self.has_amx = has_amx
         self.in_block = in_block
         self.weights: dict[str, plain.Weight] = {}
         self.readers: dict[str, str] = {}
@@ -109,7 +113,7 @@ class Kept:
             self.readers.setdefault(weight.name, node.name)
         if not self.packs:
             return
-        for position, made in packed(node, Constants(own, elements)).items():
+        for position, made in packed(node, Constants(own, elements, self.has_amx)).items():
             weight = own[position]
             made = self._repeats.marked(node, weight, made)
             setup = Setup(made.nbytes, made.in_region, made.is_freed, made.temporary)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphmem.measure.processor import has_amx
 from graphmem.serving.settings import ServeSettings
-from tests.cpu import as_measured, packs_as_measured
+from tests.cpu import as_measured
 from tests.serving.kernels import Array, Kernel, figures, floats, small
 
 pytestmark = as_measured
@@ -305,15 +306,11 @@ CASES = dict(
 )
 
 
-def _case(name: str) -> Any:
-    """A case, with what it needs of the CPU."""
-    packs_signed = "uint8 int8" in name or name.startswith("DynamicQuantizeMatMul int8")
-    return pytest.param(name, marks=[packs_as_measured] if packs_signed else [])
-
-
-@pytest.mark.parametrize("name", [*map(_case, CASES)])
+@pytest.mark.parametrize("name", CASES)
 def test_every_figure_of_a_kernel_is_predicted(name: str, tmp_path: Path) -> None:
-    predicted, measured = figures(CASES[name], tmp_path, ServeSettings(optimize=False))
+    predicted, measured = figures(
+        CASES[name], tmp_path, ServeSettings(optimize=False, has_amx=has_amx())
+    )
     assert predicted == measured
 
 

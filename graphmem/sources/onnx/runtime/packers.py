@@ -33,11 +33,13 @@ class Packed:
 class Constants:
     """What is known of a node's inputs when a session begins, by their positions.
 
-    ``elements`` has the types of all inputs, as far as they are known.
+    ``elements`` has the types of all inputs, as far as they are known; ``has_amx`` is of the
+    processor.
     """
 
     weights: Mapping[int, Weight]
     elements: Mapping[int, ElementType]
+    has_amx: bool = False
 
 
 Rule = Callable[[Node, int, Constants], Packed | None]

@@ -1,7 +1,7 @@
 """What kernels of quantized operators pack of a constant weight, on x86-64.
 
-With AVX2 or AVX-512, with and without VNNI: those are what ONNX Runtime 1.31.1 was measured on.
-Processors with AMX, with VNNI for two signed operands (``avx_vnni_int8``), and ARM's have
+With AVX2 or AVX-512, with and without VNNI, and with AMX: those are what ONNX Runtime 1.31.1 was
+measured on. Processors with VNNI for two signed operands (``avx_vnni_int8``), and ARM's have
 kernels with other layouts.
 
 Sources: ``MlasGemmPackBSize`` in onnxruntime/core/mlas/lib/qgemm.cpp, and the dispatch of
@@ -23,16 +23,27 @@ _ROWS = {ElementType.UINT8: 2, ElementType.INT8: 4}
 """The rows of B that lie together, for an unsigned A: ``PackedK`` of MLAS_GEMM_U8U8_KERNEL_AVX2
 and MLAS_GEMM_U8S8_KERNEL_AVX2."""
 
+_AMX_ROWS = 64
+"""Those of a signed B with AMX: ``PackedK`` of MLAS_GEMM_U8S8_KERNEL_AMX in
+core/mlas/lib/qgemm_kernel_amx.cpp, a tile's bytes. Measured: [80, 100] takes 112 * (128 + 4)."""
 
-def packed_bytes(columns: int, depth: int, left: ElementType | None, right: ElementType) -> int:
+
+def packed_bytes(
+    columns: int,
+    depth: int,
+    left: ElementType | None,
+    right: ElementType,
+    *,
+    has_amx: bool = False,
+) -> int:
     """The bytes of a packed matrix [depth, columns] of bytes, with the sum of each column.
 
     0: it is not packed, as where the left operand is signed.
     """
     if left is not ElementType.UINT8 or right not in _ROWS:
         return 0
-    aligned = _up(columns, _COLUMNS)
-    return _up(aligned * (_up(depth, _ROWS[right]) + 4), _BUFFER)
+    rows = _AMX_ROWS if has_amx and right is ElementType.INT8 else _ROWS[right]
+    return _up(_up(columns, _COLUMNS) * (_up(depth, rows) + 4), _BUFFER)
 
 
 def _up(size: int, multiple: int) -> int:
@@ -65,7 +76,7 @@ def _product(at: _Positions, *, quantizes: bool = False) -> Rule:
         if is_turned:
             depth, columns = columns, depth
         left = ElementType.UINT8 if quantizes else constants.elements.get(at.left)
-        nbytes = packed_bytes(columns, depth, left, weight.element)
+        nbytes = packed_bytes(columns, depth, left, weight.element, has_amx=constants.has_amx)
         temporary = weight.nbytes if is_turned else 0
         return Packed(nbytes, temporary=temporary) if nbytes or temporary else None
 
@@ -90,7 +101,8 @@ def _convolution(node: Node, position: int, constants: Constants) -> Packed | No
     if symmetric:
         return Packed(symmetric, in_region=True, is_shared=False)
     each = outside // groups
-    nbytes = packed_bytes(each, inside * size, constants.elements.get(0), weight.element)
+    left = constants.elements.get(0)
+    nbytes = packed_bytes(each, inside * size, left, weight.element, has_amx=constants.has_amx)
     if not nbytes or inside == each == 1:
         return Packed(weight.nbytes)
     return Packed(groups * nbytes, temporary=each * inside * size)
@@ -131,7 +143,8 @@ def _attention(node: Node, position: int, constants: Constants) -> Packed | None
     if not hidden or hidden % heads or weight.shape[1] != 3 * hidden:
         return None
     left = constants.elements.get(0)
-    nbytes = packed_bytes(hidden // heads, weight.shape[0], left, weight.element)
+    columns, depth = hidden // heads, weight.shape[0]
+    nbytes = packed_bytes(columns, depth, left, weight.element, has_amx=constants.has_amx)
     return Packed(3 * heads * nbytes) if nbytes else None
 
 
