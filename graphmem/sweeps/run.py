@@ -100,8 +100,13 @@ def _executor(given: Executor | None, jobs: int) -> Iterator[Executor]:
 
 
 def _run(executor: Executor, work: list[Chunk]) -> Iterator[Done]:
-    """The chunks as they are done; the cases of one that failed come alone, then fail."""
-    pending: dict[Future[Done], Chunk] = {executor.submit(run_chunk, one): one for one in work}
+    """The chunks as they are done; the cases of one that failed come alone, then fail.
+
+    A worker of a cluster that ends takes along what waits for it, so that a case may fail for
+    another's sake. Such cases are asked once more at the end, with none beside them.
+    """
+    pending: dict[Future[Done], Chunk] = {_submitted(executor, one): one for one in work}
+    suspects: list[Chunk] = []
     try:
         while pending:
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
@@ -111,12 +116,33 @@ def _run(executor: Executor, work: list[Chunk]) -> Iterator[Done]:
                     yield future.result()
                 elif chunk.axis is not None:
                     for one in chunk.singles():
-                        pending[executor.submit(run_chunk, one)] = one
+                        pending[_submitted(executor, one)] = one
+                elif work != [chunk] and not isinstance(executor, LocalProcesses):
+                    suspects.append(chunk)
                 else:
                     yield _failed(chunk, error)
+        for chunk in suspects:
+            yield _alone(executor, chunk)
     finally:
         for future in pending:
             future.cancel()
+
+
+def _submitted(executor: Executor, chunk: Chunk) -> Future[Done]:
+    """A chunk that was handed over; a failed one where the executor takes no more."""
+    try:
+        return executor.submit(run_chunk, chunk)
+    except Exception as error:  # a broken pool
+        failed: Future[Done] = Future()
+        failed.set_exception(error)
+        return failed
+
+
+def _alone(executor: Executor, chunk: Chunk) -> Done:
+    """A case with no other beside it: if it fails now, the fault is its own."""
+    future = _submitted(executor, chunk)
+    error = future.exception()
+    return future.result() if error is None else _failed(chunk, error)
 
 
 def _failed(chunk: Chunk, error: BaseException) -> Done:

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,14 @@ def test_a_pool_of_the_users_that_breaks_is_told() -> None:
     assert "BrokenProcessPool" in str(outcome.error)
 
 
+def test_a_pool_that_breaks_among_many_fails_them_all_and_ends() -> None:
+    made = cases(f"{FACTORIES}:killer", batch=range(1, 6))
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        outcomes = list(sweep(made, pool, cache=None))
+    assert len(outcomes) == 5
+    assert any(o.case.batch == 3 and o.answer is None for o in outcomes)
+
+
 # -- kept answers
 
 
@@ -112,6 +121,34 @@ def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _builds(path: Path) -> int:
     return len(path.read_text().split())
+
+
+class _Cluster(Executor):
+    """Runs what it is given, and with a case that fails those that were given with it."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Future[Any], Any, Any]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._waiting.append((future, fn, args))
+        threading.Timer(0.05, self._run).start()
+        return future
+
+    def _run(self) -> None:
+        taken, self._waiting = self._waiting, []
+        ends = any(case.batch == 3 for _, _, (chunk,) in taken for case in chunk.cases)
+        for future, fn, args in taken:
+            if ends:
+                future.set_exception(RuntimeError("the worker ended"))
+            else:
+                future.set_result(fn(*args))
+
+
+def test_a_case_that_failed_for_anothers_sake_is_asked_once_more_alone() -> None:
+    outcomes = list(sweep(cases(f"{FACTORIES}:plain", batch=range(1, 6)), _Cluster(), cache=None))
+    assert {o.case.batch for o in outcomes if o.answer is None} == {3}
+    assert len(outcomes) == 5
 
 
 def test_a_second_sweep_builds_nothing(counted: Path, tmp_path: Path, in_threads: Executor) -> None:
