@@ -25,7 +25,7 @@ from graphmem.devices import DEFAULT, Gpu
 from graphmem.options import Target
 from graphmem.schedule import BEFORE, TOP_LEVEL, Category, Schedule, Unknown
 from graphmem.targets import Context, installed, not_modelled, not_reviewed
-from graphmem.trace import dynamo, known, quantized, values
+from graphmem.trace import dynamo, frames, known, quantized, values
 from graphmem.trace.adopt import Adoption, StandIns
 from graphmem.trace.assumptions import Assuming
 from graphmem.trace.autocast import autocast_as_on_cuda, autocast_told
@@ -225,6 +225,7 @@ class Session:
             stack.enter_context(dynamo.set_aside())
             stack.enter_context(random_state_kept())
             stack.enter_context(collector.set_aside())
+            stack.enter_context(frames.kept_from_others())
             stack.callback(disarm_survivors)
             stack.callback(self.recorder.overwritten.put_back)
             stack.callback(self._leaves.restore)
