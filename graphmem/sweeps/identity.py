@@ -8,8 +8,8 @@
    code and what that imports, a configuration, an .onnx). They are kept beside the answer and
    looked at again.
 
-Not covered: files that compiled code opens, what comes over the network, and a factory that
-asks for the time or draws random numbers.
+Not covered: files that compiled code or another thread opens, what comes over the network, and
+a factory that asks for the time or draws random numbers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import os
 import platform
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,31 +92,36 @@ def _digest(path: str) -> str | None:
 
 # -- in the process that analyzes
 
-_recording: list[set[str]] = []
+_recording: list[tuple[int, set[str]]] = []
+"""The threads that look for what they open, and what they have found."""
+
 _hooked = False
 
 
 @contextmanager
 def opened() -> Iterator[set[str]]:
-    """The files that this process opens inside."""
+    """The files that this thread opens inside; what others do meanwhile is not the model's."""
     global _hooked
     if not _hooked:
         sys.addaudithook(_noticed)  # it can't be taken away again
         _hooked = True
     files: set[str] = set()
-    _recording.append(files)
+    own = (threading.get_ident(), files)
+    _recording.append(own)
     try:
         yield files
     finally:
-        _recording.remove(files)
+        _recording[:] = [one for one in _recording if one is not own]
 
 
 def _noticed(event: str, args: tuple[Any, ...]) -> None:
     if event == "open" and _recording and isinstance(args[0], str | os.PathLike):
         path = str(os.fspath(args[0]))
         if _is_own(path):
-            for files in _recording:
-                files.add(path)
+            thread = threading.get_ident()
+            for own, files in _recording:
+                if own == thread:
+                    files.add(path)
 
 
 def manifest(files: set[str]) -> Manifest:

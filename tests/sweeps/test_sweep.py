@@ -162,6 +162,27 @@ def test_a_second_sweep_builds_nothing(counted: Path, tmp_path: Path, in_threads
     assert {o.case: o.answer for o in again} == {o.case: o.answer for o in first}
 
 
+def test_what_other_threads_open_is_nothing_of_the_answers(
+    counted: Path, tmp_path: Path, in_threads: Executor
+) -> None:
+    over = threading.Event()
+
+    def open_files() -> None:
+        count = 0
+        while not over.is_set():
+            (tmp_path / "busy").write_text(str(count := count + 1))
+
+    thread = threading.Thread(target=open_files)
+    thread.start()
+    try:
+        list(sweep(cases(f"{FACTORIES}:counted", batch=3), in_threads, cache=tmp_path / "kept"))
+    finally:
+        over.set()
+        thread.join()
+    (again,) = sweep(cases(f"{FACTORIES}:counted", batch=3), in_threads, cache=tmp_path / "kept")
+    assert again.how is How.CACHED
+
+
 def test_changed_code_is_analyzed_anew(tmp_path: Path) -> None:
     """Also that of a module which the subject's file imports."""
     (tmp_path / "widths.py").write_text("WIDTH = 4\n")
