@@ -9,6 +9,7 @@ from graphmem.as_text import format_bytes, format_tensor
 from graphmem.checks import Limits, Outcome, judge
 from graphmem.errors import UsageError
 from graphmem.options import parse_bytes
+from graphmem.render.facts import category_name, peak_moment, peak_size
 from graphmem.report import Report
 
 _HOLDERS = 5
@@ -55,15 +56,10 @@ def assert_fits(
 
 def explanation(outcome: Outcome, report: Report) -> str:
     """Why a model does not keep within its limits: several lines."""
-    peak = report.peak
-    source = f" ({peak.source})" if peak.source else ""
     lines = [f"{outcome.name}: {failure.text}" for failure in outcome.failures]
-    lines.append(
-        f"peak {format_bytes(peak.allocated_bytes)} allocated, in step {peak.step}, "
-        f"{peak.phase}, at {peak.op} of {peak.module}{source}; the largest holders:"
-    )
+    lines.append(f"{peak_size(report)}, {peak_moment(report)}; the largest holders:")
     lines += [
-        f"  {format_bytes(holder.bytes):>10}  {holder.category.replace('_', ' ')}, "
+        f"  {format_bytes(holder.bytes):>10}  {category_name(holder.category)}, "
         f"{format_tensor(holder.dtype, holder.shape)} of {holder.module}"
         for holder in report.holders[:_HOLDERS]
     ]

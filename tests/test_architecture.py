@@ -81,7 +81,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "measure": _DATA | {"sources", "targets", "trace", "resolve", "snapshots", "ort", "serving"},
     "textbook": _DATA | {"analysis"},
     "callbacks": frozenset({"devices", "render", "report", "analysis"}),
-    "testing": frozenset({"checks", "report", "analysis"}),
+    "testing": frozenset({"checks", "render", "report", "analysis"}),
     "pytest_plugin": frozenset({"testing", "report"}),
     "sweeps": _DATA | {"techniques", "parallelism", "sources", "trace", "resolve", "instantiate"},
     "largest": _DATA | {"sources", "trace", "resolve", "instantiate"},

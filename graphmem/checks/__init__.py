@@ -1,7 +1,7 @@
 """Budgets: what a model may take, in a project's settings or from a user, and whether it does."""
 
 from graphmem.checks.baseline import Baseline
-from graphmem.checks.judge import Failure, FailureKind, Outcome, failed, judge, passed
+from graphmem.checks.judge import Failure, FailureKind, Outcome, failed, judge
 from graphmem.checks.limits import Growth, Limits, parse_growth
 from graphmem.checks.settings import Checked, Settings, find_settings, read_settings
 
@@ -18,6 +18,5 @@ __all__ = [
     "find_settings",
     "judge",
     "parse_growth",
-    "passed",
     "read_settings",
 ]

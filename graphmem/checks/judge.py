@@ -80,11 +80,6 @@ class Outcome:
         return values
 
 
-def passed(outcomes: tuple[Outcome, ...]) -> bool:
-    """Whether all kept within their limits."""
-    return all(outcomes)
-
-
 def failed(name: str, subject: str, reason: str) -> Outcome:
     """The outcome of a model that can't be analyzed."""
     return Outcome(name, subject, failures=(Failure(FailureKind.NOT_ANALYZED, reason),))

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 import graphmem
 from graphmem import collector
 from graphmem.commands.arguments import add_run, add_subject
+from graphmem.commands.given import analyzed, is_report, read
+from graphmem.commands.max_batch import add_budget
 from graphmem.commands.options_table import parsed
-from graphmem.commands.output import add_output, kind_of, write
+from graphmem.commands.output import REPORT_KINDS, add_output, kind_of, write
 from graphmem.commands.parser import Parser
 from graphmem.commands.progress import Progress
-from graphmem.commands.serving import add_serving, target_of
+from graphmem.commands.serving import add_serving
 from graphmem.errors import ExitCode, GraphmemError, InvariantError, UsageError, one_line
 from graphmem.options import nearest, parse_bytes
 
 if TYPE_CHECKING:
     from graphmem.checks import Baseline, Checked, Growth, Limits, Outcome
     from graphmem.report import Report
-
-_KINDS = {".txt": "table", ".md": "markdown", ".json": "json"}
 
 
 class Check:
@@ -41,9 +41,7 @@ class Check:
         """Add the command's arguments."""
         _add_analysis(parser, optional=True)
         group = parser.add_argument_group("limits")
-        group.add_argument(
-            "--budget", metavar="SIZE", help="bytes for PyTorch's allocator, such as 20GiB"
-        )
+        add_budget(group)
         group.add_argument(
             "--allowed-growth",
             metavar="GROWTH",
@@ -68,13 +66,13 @@ class Check:
             metavar="NAME",
             help="a model of the table; may be repeated",
         )
-        group = add_output(parser, _KINDS)
+        group = add_output(parser, REPORT_KINDS)
         group.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
         group.add_argument("--sarif", metavar="FILE", help="also write SARIF 2.1.0")
 
     def run(self, arguments: argparse.Namespace) -> ExitCode:
         """Check and print."""
-        kind = kind_of(arguments.format, arguments.output, _KINDS)
+        kind = kind_of(arguments.format, arguments.output, REPORT_KINDS)
         asked = _of_subject(arguments) if arguments.subject else _of_table(arguments)
         if arguments.update_baseline and asked.baseline is None:
             raise UsageError(
@@ -212,19 +210,8 @@ def _baseline(folder: str | Path | None) -> Baseline | None:
 
 def _report(arguments: argparse.Namespace) -> Report:
     """The report of a SUBJECT, analyzed or read."""
-    from graphmem.commands.analyze import traced
-    from graphmem.report import read_report
-
-    path = Path(arguments.subject)
-    if path.suffix == ".json" and ":" not in arguments.subject:
-        try:
-            return read_report(path.read_text("utf-8"), arguments.subject)
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from error
-    arguments.timeline = False
-    arguments.target = target_of(arguments)
-    report, _ = traced(arguments)
-    return report
+    subject = arguments.subject
+    return read(subject) if is_report(subject) else analyzed(subject, arguments)
 
 
 def _outcomes(asked: _Asked, *, update: bool) -> Iterator[Outcome]:

@@ -6,13 +6,13 @@ import argparse
 from typing import TYPE_CHECKING
 
 from graphmem.commands.arguments import add_inputs, add_run
+from graphmem.commands.given import analyzed, is_report, read
 from graphmem.commands.output import REPORT_KINDS, add_output, kind_of, write
-from graphmem.commands.serving import add_serving, target_of
+from graphmem.commands.serving import add_serving
 from graphmem.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from graphmem.diffs import Diff
-    from graphmem.report import Report
 
 _OWN = ("base", "head", "format", "output")
 
@@ -46,11 +46,11 @@ class DiffCommand:
 
         kind = kind_of(arguments.format, arguments.output, REPORT_KINDS)
         names = (arguments.base, arguments.head)
-        if all(map(_is_file, names)):
+        if all(map(is_report, names)):
             self._refuse_options(arguments)
         # What can be read is read first: its mistakes are told before anything is traced.
-        read = {name: _read(name) for name in names if _is_file(name)}
-        base, head = (read.get(name) or _analyzed(name, arguments) for name in names)
+        found = {name: read(name) for name in names if is_report(name)}
+        base, head = (found.get(name) or analyzed(name, arguments) for name in names)
         write(_rendered(compare(base, head, names), kind), arguments.output)
         return ExitCode.OK
 
@@ -62,29 +62,6 @@ class DiffCommand:
                     f"{options[0]}: {arguments.base} and {arguments.head} are reports, which are "
                     "read as they are; it is for a SUBJECT such as hf:DIR or file.py:factory"
                 )
-
-
-def _is_file(name: str) -> bool:
-    """Whether it names a report. ``hf:config.json`` does not."""
-    return name.lower().endswith(".json") and not name.lower().startswith("hf:")
-
-
-def _read(name: str) -> Report:
-    from graphmem.diffs import read_file
-
-    return read_file(name)
-
-
-def _analyzed(subject: str, arguments: argparse.Namespace) -> Report:
-    """The report on a SUBJECT, with the options of the command line."""
-    from graphmem import collector
-    from graphmem.commands.analyze import traced
-
-    own = argparse.Namespace(**{**vars(arguments), "subject": subject, "timeline": False})
-    own.target = target_of(own)
-    with collector.off():
-        report, _ = traced(own)
-    return report
 
 
 def _rendered(diff: Diff, kind: str) -> str:
