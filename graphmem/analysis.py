@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from graphmem import report as _report
 from graphmem.compiled import compiled_run
+from graphmem.fits import placement_of
 from graphmem.history import history_of
 from graphmem.options import DEFAULTS, Options
 from graphmem.report import Report
@@ -236,7 +237,8 @@ def graph(
     call = as_call(inputs, kwargs)
     trace = trace_model(model, call, resolved, loss, optimizer, graph=True)
     assert trace.graph is not None  # it was asked for
-    _annotate(trace.graph, history_of(trace.schedule, resolved))
+    placement = placement_of(trace.schedule, resolved)
+    _annotate(trace.graph, history_of(trace.schedule, resolved, placement))
     return trace.graph
 
 

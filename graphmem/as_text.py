@@ -12,6 +12,9 @@ from contextvars import ContextVar
 
 _BYTE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB")
+_COUNT_UNITS = ("K", "M", "B", "T")
+_ELLIPSIS = "…"
+_LEAST_COMPONENT = 9
 
 UNITS = (*_DECIMAL_UNITS[:1], *_BYTE_UNITS[:4], *_DECIMAL_UNITS[1:])
 """The units that a reader can choose for all sizes."""
@@ -28,10 +31,6 @@ def in_unit(unit: str | None) -> Iterator[None]:
     finally:
         _chosen.reset(token)
 
-
-_COUNT_UNITS = ("K", "M", "B", "T")
-_ELLIPSIS = "…"
-_LEAST_COMPONENT = 9
 
 _DTYPES = {
     "float64": "f64",

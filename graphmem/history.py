@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
-from graphmem import liveness
 from graphmem.allocator import Block, CachingAllocator, Placement, Watch
 from graphmem.allocator import Segment as Taken
 from graphmem.allocator.driver import SimpleDriver
@@ -28,46 +27,39 @@ from graphmem.report.history import (
 from graphmem.schedule import Category, Schedule, Storage
 
 
-def history_of(schedule: Schedule, options: Options, given: Placement | None = None) -> History:
+def history_of(
+    schedule: Schedule, options: Options, placement: Placement, *, is_given: bool = False
+) -> History:
     """The history of a schedule.
 
     Args:
-        given: the blocks that another allocator than the target's hands out.
+        placement: its blocks.
+        is_given: they are those of another allocator than the target's.
     """
-    if given is not None or options.target is not Target.CUDA:
-        placement = given or placement_of(schedule, options)
-        return _history(schedule, placement, is_placed=given is not None, memory=None)
-    placement = placement_of(schedule, options)
-    watch = _Watch(_peak(schedule, placement), _numbers(placement))
+    categories = _categories(schedule, placement)
+    allocated = tuple(map(sum, zip(*categories.values(), strict=True)))
+    peak = allocated.index(max(allocated))
+    is_on_cuda = not is_given and options.target is Target.CUDA
+    numbers = _numbers(placement)
+    return History(
+        moments=tuple(_moments(schedule, placement, allocated, is_given or is_on_cuda)),
+        tensors=tuple(_tensor(schedule.storages[i], placement.block_bytes[i]) for i in numbers),
+        peak_index=peak,
+        categories=categories,
+        memory=_memory(schedule, options, _Watch(peak, numbers)) if is_on_cuda else None,
+    )
+
+
+def _memory(schedule: Schedule, options: Options, watch: _Watch) -> Memory:
+    """What a watch sees of the allocator's run."""
     placement_of(schedule, options, watch)
-    return _history(schedule, placement, is_placed=True, memory=watch.memory())
+    return watch.memory()
 
 
 def _numbers(placement: Placement) -> dict[int, int]:
     """The place among the tensors on the device, of each storage that is one."""
     taken = (i for i, nbytes in enumerate(placement.block_bytes) if nbytes)
     return {storage: number for number, storage in enumerate(taken)}
-
-
-def _peak(schedule: Schedule, placement: Placement) -> int:
-    sizes, scratch = placement.block_bytes, placement.scratch_bytes
-    return liveness.measure(schedule, lambda s: sizes[s.id], scratch=scratch).peak_index
-
-
-def _history(
-    schedule: Schedule, placement: Placement, *, is_placed: bool, memory: Memory | None
-) -> History:
-    categories = _categories(schedule, placement)
-    allocated = tuple(map(sum, zip(*categories.values(), strict=True)))
-    return History(
-        moments=tuple(_moments(schedule, placement, allocated, is_placed)),
-        tensors=tuple(
-            _tensor(schedule.storages[i], placement.block_bytes[i]) for i in _numbers(placement)
-        ),
-        peak_index=allocated.index(max(allocated)),
-        categories=categories,
-        memory=memory,
-    )
 
 
 def _moments(

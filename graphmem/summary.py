@@ -93,7 +93,7 @@ class _Summary:
         self.is_on_gpu = options.target is Target.CUDA
         self.is_placed = self.is_on_gpu or placement is not None
         self.gpu = gpu_of(options) if self.is_on_gpu and options.device is not None else None
-        self.given = placement
+        self.is_given = placement is not None
         self.placement = placement or placement_of(schedule, options)
         scratch = self.placement.scratch_bytes
         self.live = liveness.measure(schedule, self.size, scratch=scratch)
@@ -152,7 +152,13 @@ class _Summary:
             copies=tuple(self.copies()),
             recomputation=recomputation.find(self.schedule, self.size),
             host=self.host(),
-            ask_history=partial(history_of, self.schedule, self.options, self.given),
+            ask_history=partial(
+                history_of,
+                self.schedule,
+                self.options,
+                self.placement,
+                is_given=self.is_given,
+            ),
         )
 
     def fits(self) -> Fits:

@@ -58,7 +58,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "recomputation": frozenset({"schedule", "report"}),
     "host": frozenset({"schedule", "report"}),
     "fits": frozenset({"devices", "schedule", "allocator", "report"}),
-    "history": frozenset({"schedule", "liveness", "allocator", "report", "fits"}),
+    "history": frozenset({"schedule", "allocator", "report", "fits"}),
     "summary": frozenset(
         {"devices", "schedule", "copies", "liveness", "allocator", "report", "fits"}
         | {"history", "host", "recomputation", "techniques"}
