@@ -12,7 +12,6 @@ of PyTorch's allocator.
 
 from __future__ import annotations
 
-import re
 from math import ceil
 
 from graphmem import devices
@@ -26,7 +25,7 @@ from graphmem.allocator import (
 )
 from graphmem.as_text import format_bytes
 from graphmem.devices import Gpu
-from graphmem.options import Options, Target, parse_bytes
+from graphmem.options import Options, Target, is_size, parse_bytes
 from graphmem.report import Fit, OutOfMemory
 from graphmem.schedule import BEFORE, Schedule, Storage
 
@@ -95,16 +94,13 @@ def _limit(options: Options, gpu: Gpu, reserve_bytes: int) -> int:
     return min(gpu.capacity_bytes - reserve_bytes, allowed)
 
 
-_SIZE = re.compile(r"[\d.]+\s*([kmgt]i?)?b", re.IGNORECASE)
-
-
 def ask_fit(schedule: Schedule, options: Options, name: str) -> Fit:
     """Whether a run fits on the GPU of a name, or its segments into a size such as ``20GiB``.
 
     Raises:
         UsageError: if the name is not one of a known GPU, with the nearest.
     """
-    if _SIZE.fullmatch(name):
+    if is_size(name):
         return fit_within(schedule, options, parse_bytes(name, "fits"))
     return fit_on(schedule, options, devices.find(name))
 

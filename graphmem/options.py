@@ -191,6 +191,12 @@ _SIZE = re.compile(r"\s*(\d+)(?:\.(\d+))?\s*([kmgt]i?b|b)?\s*", re.IGNORECASE)
 _POWERS = {letter: power for power, letter in enumerate("kmgt", start=1)}
 
 
+def is_size(text: str) -> bool:
+    """Whether it is a size with its unit, such as ``20GiB``."""
+    found = _SIZE.fullmatch(text)
+    return found is not None and found[3] is not None
+
+
 def parse_bytes(size: int | str, option: str) -> int:
     """The bytes of ``"2GiB"`` (1024^3 each), ``"500 MB"`` (1000^2 each) or a plain number.
 
